@@ -1,0 +1,49 @@
+"""The mathematics of the filter: pure functions on tensors."""
+
+from keras_bft.ops.activation_derivative import activation_derivative
+from keras_bft.ops.jacobian import feed_forward_jacobian
+from keras_bft.ops.jacobian import gated_feed_forward_jacobian
+from keras_bft.ops.jacobian import layer_norm_jacobian
+from keras_bft.ops.jacobian import mean_feed_forward_jacobian
+from keras_bft.ops.jacobian import mean_gated_feed_forward_jacobian
+from keras_bft.ops.jacobian import rms_norm_jacobian
+from keras_bft.ops.kriging import kriging_observation
+from keras_bft.ops.kriging import kriging_weights
+from keras_bft.ops.kriging_statistics import KrigingObservation
+from keras_bft.ops.kriging_statistics import kriging_estimate
+from keras_bft.ops.kriging_statistics import kriging_statistics
+from keras_bft.ops.observation import observation_log_precision
+from keras_bft.ops.observation import project_log_precision
+from keras_bft.ops.precision import NO_OBSERVATION
+from keras_bft.ops.precision import kalman_update
+from keras_bft.ops.precision import log_mean_precision
+from keras_bft.ops.precision import normalized_log_precision
+from keras_bft.ops.precision import predict_log_precision
+from keras_bft.ops.precision import unit_snr_log_precision
+from keras_bft.ops.units import head_log_precision
+from keras_bft.ops.units import value_log_precision
+
+__all__ = [
+    "NO_OBSERVATION",
+    "KrigingObservation",
+    "activation_derivative",
+    "feed_forward_jacobian",
+    "gated_feed_forward_jacobian",
+    "head_log_precision",
+    "kalman_update",
+    "kriging_estimate",
+    "kriging_observation",
+    "kriging_statistics",
+    "kriging_weights",
+    "layer_norm_jacobian",
+    "log_mean_precision",
+    "mean_feed_forward_jacobian",
+    "mean_gated_feed_forward_jacobian",
+    "normalized_log_precision",
+    "observation_log_precision",
+    "predict_log_precision",
+    "project_log_precision",
+    "rms_norm_jacobian",
+    "unit_snr_log_precision",
+    "value_log_precision",
+]

@@ -1,0 +1,164 @@
+"""Observe: softmax attention as precision-weighted kriging."""
+
+import math
+
+from keras import ops
+
+from keras_bft.ops.kriging_statistics import KrigingObservation
+from keras_bft.ops.kriging_statistics import kriging_statistics
+from keras_bft.ops.precision import float32
+from keras_bft.ops.precision import log_mean_precision
+from keras_bft.typing import Tensor
+
+# Logit of keys that may not be seen. Logits are float32.
+_MASKED = -1.0e9
+
+
+def kriging_weights(
+    query: Tensor,
+    key: Tensor,
+    mean_log_precision: Tensor | None = None,
+    mask: Tensor | None = None,
+    scale: float | None = None,
+    strength: float | Tensor = 1.0,
+) -> Tensor:
+    """Kriging weights: softmax of the logits plus the keys' log-precision.
+
+    ```
+    w_tj = softmax_j(scale q_t . k_j + s lbar_j)
+    ```
+
+    At strength one this is the paper's `alpha lambda / sum(alpha lambda)`.
+
+    Args:
+        query: `(B, T, H, C)`.
+        key: `(B, S, Hk, C)`, where `H` is a multiple of `Hk` (grouped
+            queries: consecutive query heads share a key head).
+        mean_log_precision: Log of the keys' mean precision, `(B, S)` or per
+            head `(B, S, Hk)`. A key of precision zero (minus infinity) is not
+            seen. `None` gives plain softmax weights.
+        mask: `(B, T, S)` or `(B, 1, S)` bool, `True` where the query may see
+            the key. `None` shows every key.
+        scale: Logit scale, default `C ** -0.5`.
+        strength: Exponent of the precision in the weights.
+
+    Returns:
+        Weights of shape `(B, H, T, S)`, float32. They sum to one, or to zero
+        for a query that sees no key.
+
+    Raises:
+        ValueError: If `H` is no multiple of `Hk`, or `mask` is not of rank 3.
+    """
+    query, key = ops.convert_to_tensor(query), ops.convert_to_tensor(key)
+    num_heads, head_dim = query.shape[2:]
+    num_key_heads = key.shape[2]
+    if num_heads % num_key_heads:
+        raise ValueError(
+            "The number of query heads must be a multiple of the number of "
+            f"key heads. Received: query.shape={query.shape}, "
+            f"key.shape={key.shape}"
+        )
+    scale = head_dim**-0.5 if scale is None else scale
+    length = ops.shape(query)[1]
+    groups = num_heads // num_key_heads
+    query = ops.reshape(
+        query * ops.cast(scale, query.dtype),
+        (-1, length, num_key_heads, groups, head_dim),
+    )
+    logits = float32(ops.einsum("btkgc,bskc->bkgts", query, key))
+    if mask is not None:
+        mask = ops.cast(mask, "bool")
+        if len(mask.shape) != 3:
+            raise ValueError(
+                "`mask` must have the shape `(B, T, S)` or `(B, 1, S)`. "
+                f"Received: mask.shape={mask.shape}"
+            )
+        mask = mask[:, None, None]
+    bias: Tensor = 0.0
+    if mean_log_precision is not None:
+        bias = float32(mean_log_precision)
+        if bias.ndim == 2:
+            bias = bias[..., None]
+        bias = ops.transpose(bias, (0, 2, 1))[:, :, None, None, :]
+        known = bias > -math.inf
+        mask = known if mask is None else ops.logical_and(mask, known)
+        bias = ops.multiply(strength, ops.where(known, bias, 0.0))
+    if mask is not None:
+        logits = ops.where(mask, logits + bias, _MASKED)
+    if key.shape[1] == 1:
+        # Keras warns of a softmax over one entry. This is one, and unlike a
+        # constant it has a gradient (zero).
+        weights = ops.exp(logits - logits)
+    else:
+        weights = ops.softmax(logits, axis=-1)
+    if mask is not None:
+        seen = ops.any(mask, axis=-1, keepdims=True)
+        weights = weights * ops.cast(seen, weights.dtype)
+    return ops.reshape(weights, (-1, num_heads, length, ops.shape(key)[1]))
+
+
+def kriging_observation(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    key_log_precision: Tensor | None = None,
+    value_log_precision: Tensor | None = None,
+    mask: Tensor | None = None,
+    scale: float | None = None,
+    strength: float | Tensor = 1.0,
+    variance: str = "channel",
+) -> KrigingObservation:
+    """Observe: precision-weighted attention and its statistics.
+
+    The weights and the estimate are the paper's; the statistics are computed
+    as derived for this library (see `kriging_statistics`).
+
+    Args:
+        query: `(B, T, H, C)`.
+        key: `(B, S, Hk, C)`, `H` a multiple of `Hk`.
+        value: `(B, S, Hk, C)`.
+        key_log_precision: Log-precision of the keys, `(B, S, D)` or
+            `(B, S, 1)`; default zero (precision one).
+        value_log_precision: Log-precision of the values in their own units,
+            `(B, S, Hk)`; default the log of the keys' mean precision.
+        mask: `(B, T, S)` or `(B, 1, S)` bool, `True` where the query may see
+            the key.
+        scale: Logit scale, default `C ** -0.5`.
+        strength: Filter strength, the exponent of the keys' precision.
+        variance: `"channel"` keeps the residual variance of each channel,
+            `"head"` pools it over the channels of a head.
+
+    Returns:
+        A `KrigingObservation`.
+
+    Raises:
+        ValueError: If `variance` is unknown, the numbers of heads do not
+            divide, or `mask` is not of rank 3.
+
+    Example:
+
+    Two equally relevant keys, the second three times as precise:
+
+    >>> query = np.zeros((1, 1, 1, 1), "float32")
+    >>> key = np.zeros((1, 2, 1, 1), "float32")
+    >>> value = np.array([0.0, 4.0], "float32").reshape(1, 2, 1, 1)
+    >>> log_precision = np.log([[[1.0], [3.0]]]).astype("float32")
+    >>> seen = kriging_observation(query, key, value, log_precision)
+    >>> [round(float(np.squeeze(keras.ops.convert_to_numpy(x))), 4)
+    ...  for x in seen]
+    [3.0, 3.0, 1.6, 0.9163]
+    """
+    value = ops.convert_to_tensor(value)
+    mean_log_precision = None
+    if key_log_precision is not None:
+        mean_log_precision = log_mean_precision(key_log_precision)
+    weights = kriging_weights(
+        query, key, mean_log_precision, mask, scale, strength
+    )
+    if value_log_precision is None and mean_log_precision is not None:
+        value_log_precision = ops.repeat(
+            mean_log_precision[..., None], value.shape[2], axis=-1
+        )
+    return kriging_statistics(
+        weights, value, value_log_precision, mask, variance
+    )

@@ -1,0 +1,186 @@
+"""What the kriging weights say of the values: estimate and statistics."""
+
+from typing import NamedTuple
+
+from keras import ops
+
+from keras_bft.ops.precision import NO_OBSERVATION
+from keras_bft.ops.precision import float32
+from keras_bft.typing import Tensor
+
+# Smallest positive normal float32, about: keeps logarithms finite.
+_TINY = 1.0e-37
+
+VARIANCES = ("channel", "head")
+
+
+class KrigingObservation(NamedTuple):
+    """What attention observes, with the statistics of its reliability.
+
+    Attributes:
+        estimate: Kriging estimate of the values, `(B, T, H, C)`, in the dtype
+            of the values. Zero for a query that sees no key.
+        residual_variance: Weighted variance of the values around the
+            estimate, `(B, T, H, C)`, or `(B, T, H, 1)` pooled over the
+            channels of a head. Float32, never negative.
+        effective_sample_size: `1 / sum_j w_j^2`, `(B, T, H, 1)`; zero for a
+            query that sees no key. Float32.
+        log_prior_precision: Log of the kriging-weighted mean precision of the
+            values, `(B, T, H, 1)`. Float32.
+    """
+
+    estimate: Tensor
+    residual_variance: Tensor
+    effective_sample_size: Tensor
+    log_prior_precision: Tensor
+
+
+def kriging_estimate(weights: Tensor, value: Tensor) -> Tensor:
+    """Weighted mean of the values, `sum_j w_tj v_j`.
+
+    Args:
+        weights: `(B, H, T, S)`.
+        value: `(B, S, Hk, C)`.
+
+    Returns:
+        `(B, T, H, C)` in the dtype of `value`.
+
+    Raises:
+        ValueError: If `H` is no multiple of `Hk`.
+    """
+    num_heads = weights.shape[1]
+    length, num_keys = ops.shape(weights)[2:]
+    num_value_heads, channels = value.shape[2:]
+    if num_heads % num_value_heads:
+        raise ValueError(
+            "The number of query heads must be a multiple of the number of "
+            f"value heads. Received: weights.shape={weights.shape}, "
+            f"value.shape={value.shape}"
+        )
+    weights = ops.reshape(
+        ops.cast(weights, value.dtype),
+        (-1, num_value_heads, num_heads // num_value_heads, length, num_keys),
+    )
+    estimate = ops.einsum("bkgts,bskc->btkgc", weights, value)
+    return ops.reshape(estimate, (-1, length, num_heads, channels))
+
+
+def kriging_statistics(
+    weights: Tensor,
+    value: Tensor,
+    value_log_precision: Tensor | None = None,
+    mask: Tensor | None = None,
+    variance: str = "channel",
+    differentiate: bool = True,
+) -> KrigingObservation:
+    """Estimate, residual variance, sample size and prior from the weights.
+
+    ```
+    e  = sum_j w_j v_j              r2 = sum_j w_j v_j^2 - e^2
+    n  = 1 / sum_j w_j^2            p  = sum_j w_j pi_j
+    ```
+
+    `r2` does not change when a constant is added to all values. The value of
+    the first visible key is subtracted before squaring, so that it stays
+    right when the mean is much larger than the spread. That key is the same
+    whatever padding or future keys follow it. A query whose `p` is more than
+    `exp(85)` times smaller than the largest visible precision gets that floor.
+
+    Args:
+        weights: Kriging weights, `(B, H, T, S)`, rows that sum to one or zero.
+        value: `(B, S, Hk, C)`.
+        value_log_precision: `(B, S, Hk)`, default zero (precision one).
+        mask: As in `kriging_weights`.
+        variance: `"channel"` or `"head"`.
+        differentiate: Whether gradients flow through `r2`, `n` and `p`. The
+            estimate always carries them.
+
+    Returns:
+        A `KrigingObservation`.
+
+    Raises:
+        ValueError: If `variance` is unknown, or `H` is no multiple of `Hk`.
+    """
+    if variance not in VARIANCES:
+        raise ValueError(
+            f"`variance` must be one of {VARIANCES}. "
+            f"Received: variance={variance!r}"
+        )
+    value = ops.convert_to_tensor(value)
+    visible = _visible_keys(value, mask)
+    reference = ops.stop_gradient(_first_visible(value, visible))
+    centered = value - reference
+    centered_estimate = kriging_estimate(weights, centered)
+    total = ops.sum(weights, axis=-1)
+    total = ops.transpose(total, (0, 2, 1))[..., None]
+    groups = weights.shape[1] // value.shape[2]
+    reference = ops.repeat(reference, groups, axis=2)
+    estimate = centered_estimate + ops.cast(total, value.dtype) * reference
+
+    if not differentiate:
+        weights = ops.stop_gradient(weights)
+        centered = ops.stop_gradient(centered)
+        centered_estimate = ops.stop_gradient(centered_estimate)
+        if value_log_precision is not None:
+            value_log_precision = ops.stop_gradient(value_log_precision)
+    squares = ops.square(float32(centered))
+    squared_estimate = ops.square(float32(centered_estimate))
+    if variance == "head":
+        squares = ops.mean(squares, axis=-1, keepdims=True)
+        squared_estimate = ops.mean(squared_estimate, axis=-1, keepdims=True)
+    columns = [squares]
+    if value_log_precision is not None:
+        precision, log_unit = _relative_precision(value_log_precision, visible)
+        columns.append(precision)
+    moments = kriging_estimate(weights, ops.concatenate(columns, axis=-1))
+    num_squares = squares.shape[-1]
+    residual_variance = ops.maximum(
+        moments[..., :num_squares] - squared_estimate, 0.0
+    )
+
+    squared_weights = ops.sum(ops.square(weights), axis=-1)
+    squared_weights = ops.transpose(squared_weights, (0, 2, 1))[..., None]
+    seen = squared_weights > 0.0
+    sample_size = ops.where(
+        seen, 1.0 / ops.where(seen, squared_weights, 1.0), 0.0
+    )
+    if value_log_precision is None:
+        log_prior = ops.where(seen, 0.0, NO_OBSERVATION)
+    else:
+        mean = ops.where(seen, moments[..., num_squares:], 1.0)
+        log_unit = ops.repeat(log_unit, groups, axis=-1)[..., None]
+        log_prior = ops.log(ops.maximum(mean, _TINY)) + log_unit
+        log_prior = ops.where(seen, log_prior, NO_OBSERVATION)
+    return KrigingObservation(
+        estimate, residual_variance, sample_size, log_prior
+    )
+
+
+def _visible_keys(value: Tensor, mask: Tensor | None) -> Tensor | None:
+    """Keys that some query may see, `(B, S)` bool, or `None` for all."""
+    if mask is None:
+        return None
+    return ops.any(ops.cast(mask, "bool"), axis=1)
+
+
+def _first_visible(value: Tensor, visible: Tensor | None) -> Tensor:
+    """Value of the first visible key, `(B, 1, Hk, C)`."""
+    if visible is None:
+        return value[:, :1]
+    first = ops.argmax(ops.cast(visible, "int32"), axis=1)
+    return ops.take_along_axis(value, first[:, None, None, None], axis=1)
+
+
+def _relative_precision(
+    log_precision: Tensor, visible: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Precisions relative to the largest, and the log of that, `(B, 1, Hk)`."""
+    log_precision = float32(log_precision)
+    if visible is not None:
+        log_precision = ops.where(
+            visible[..., None], log_precision, NO_OBSERVATION
+        )
+    log_precision = ops.maximum(log_precision, NO_OBSERVATION)
+    largest = ops.max(log_precision, axis=1, keepdims=True)
+    largest = ops.stop_gradient(largest)
+    return ops.exp(log_precision - largest)[..., None], largest

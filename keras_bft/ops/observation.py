@@ -1,0 +1,119 @@
+"""Precision of the kriging estimate: REML posterior and projection."""
+
+import math
+
+from keras import ops
+
+from keras_bft.ops.precision import NO_OBSERVATION
+from keras_bft.ops.precision import float32
+from keras_bft.ops.precision import log_add
+from keras_bft.typing import Tensor
+
+_TINY = 1.0e-37
+
+# Stands for the logarithm of zero: finite, so that gradients are too.
+_LOG_ZERO = -1.0e30
+
+
+def observation_log_precision(
+    residual_variance: Tensor,
+    effective_sample_size: Tensor,
+    log_prior_precision: Tensor,
+    prior_dof: float = 1.0,
+) -> Tensor:
+    """Posterior mean precision of the kriging estimate, in the log domain.
+
+    ```
+    lambda_obs = n (nu0 + n - 1) / (nu0 / p + n r2)
+    ```
+
+    Derived for this library. The values are `n` equal-variance observations
+    of one mean. REML gives the variance `n r2 / (n - 1)` with `n - 1` degrees
+    of freedom; the prior on the variance is scaled-inverse-chi-squared with
+    `nu0` degrees of freedom and scale `1 / p`. The result is the posterior
+    mean precision of a mean of `n` values. With one visible key (`n = 1`,
+    `r2 = 0`) it is the precision of that key's value.
+
+    Args:
+        residual_variance: `r2 >= 0`, `(B, T, H, C)` or `(B, T, H, 1)`.
+        effective_sample_size: `n`, `(B, T, H, 1)`; zero means that the query
+            saw nothing.
+        log_prior_precision: `log p`, `(B, T, H, 1)`.
+        prior_dof: Prior degrees of freedom `nu0 > 0`.
+
+    Returns:
+        Log-precision of the shape of `residual_variance`, float32. A query
+        that saw nothing gets `NO_OBSERVATION`, which the Kalman update turns
+        into a gain of zero.
+
+    Raises:
+        ValueError: If `prior_dof` is not positive.
+
+    Example:
+
+    One key of precision 2, then four whose values spread by a variance of 1:
+
+    >>> log_prior = np.full((1, 2, 1, 1), np.log(2.0))
+    >>> log_precision = observation_log_precision(
+    ...     np.array([0.0, 1.0]).reshape(1, 2, 1, 1),
+    ...     np.array([1.0, 4.0]).reshape(1, 2, 1, 1), log_prior)
+    >>> [round(float(keras.ops.exp(l)), 3) for l in log_precision[0, :, 0, 0]]
+    [2.0, 3.556]
+    """
+    if prior_dof <= 0:
+        raise ValueError(
+            f"`prior_dof` must be positive. Received: prior_dof={prior_dof}"
+        )
+    residual_variance = float32(residual_variance)
+    sample_size = float32(effective_sample_size)
+    seen = sample_size > 0.0
+    n = ops.maximum(sample_size, 1.0)
+    log_n = ops.log(n)
+    log_prior_sum = math.log(prior_dof) - ops.where(
+        seen, float32(log_prior_precision), 0.0
+    )
+    log_residual_sum = ops.where(
+        residual_variance > 0.0,
+        log_n + ops.log(ops.maximum(residual_variance, _TINY)),
+        _LOG_ZERO,
+    )
+    log_precision = (
+        log_n
+        + ops.log(prior_dof + n - 1.0)
+        - log_add(log_prior_sum, log_residual_sum)
+    )
+    return ops.where(seen, log_precision, NO_OBSERVATION)
+
+
+def project_log_precision(
+    log_precision: Tensor, kernel: Tensor, pool: bool = False
+) -> Tensor:
+    """Precision of a linear projection of independent channels.
+
+    The delta method, `lambda_d = 1 / sum_{h,c} W[h,c,d]^2 / lambda_{h,c}`.
+
+    Args:
+        log_precision: Log-precision of the heads' channels, `(B, T, H, C)`,
+            or of whole heads, `(B, T, H, 1)`.
+        kernel: Output projection, `(H, C, D)`.
+        pool: Whether to return the precision of the mean variance over the
+            `D` channels (token tracking).
+
+    Returns:
+        Log-precision of shape `(B, T, D)`, or `(B, T, 1)` if `pool`; float32.
+    """
+    log_variance = -float32(log_precision)
+    num_heads, _, num_channels = kernel.shape
+    squared = ops.square(float32(kernel))
+    if pool:
+        squared = ops.mean(squared, axis=-1, keepdims=True)
+        num_channels = 1
+    if log_variance.shape[-1] == 1:
+        squared = ops.sum(squared, axis=1)
+    length = ops.shape(log_variance)[1]
+    width = num_heads * log_variance.shape[-1]
+    log_variance = ops.reshape(log_variance, (-1, length, width))
+    squared = ops.reshape(squared, (width, num_channels))
+    largest = ops.stop_gradient(ops.max(log_variance, axis=-1, keepdims=True))
+    variance = ops.matmul(ops.exp(log_variance - largest), squared)
+    return -(ops.log(ops.maximum(variance, _TINY)) + largest)

@@ -1,0 +1,73 @@
+"""Precision of the keys in the units of each head's values."""
+
+from keras import ops
+
+from keras_bft.ops.precision import float32
+from keras_bft.ops.precision import log_mean_precision
+from keras_bft.typing import Tensor
+
+_TINY = 1.0e-37
+# Keeps the shares of a head whose kernel is zero, and their gradients, finite.
+_SMALLEST_SQUARE = 1.0e-16
+
+
+def value_log_precision(
+    log_precision: Tensor, spread: Tensor, gamma: Tensor | None, kernel: Tensor
+) -> Tensor:
+    """Log-precision of each key's values, in the values' own units.
+
+    A precision is in the units of the residual stream, a value is not. The
+    delta method carries it through the norm (`h / spread`, times `gamma`) and
+    the value kernel:
+
+    ```
+    log pi_jh = lbar_j + 2 log s_j - log g_h
+    g_h       = mean_c sum_i (gamma_i W[i, h, c])^2
+    ```
+
+    Derived for this library. Scaling the stream by c and its precisions by
+    c^-2 leaves the result as it was.
+
+    Args:
+        log_precision: Log-precision of the keys' states, `(B, S, D)` or
+            `(B, S, 1)`.
+        spread: Standard deviation (layer norm) or root mean square (RMS norm)
+            by which the norm divides each key's state, `(B, S)`.
+        gamma: Scale of the norm, `(D,)`, or `None` for ones.
+        kernel: Value kernel, `(D, Hk, C)`.
+
+    Returns:
+        Log-precision of shape `(B, S, Hk)`, float32.
+    """
+    kernel = float32(kernel)
+    if gamma is not None:
+        kernel = float32(gamma)[:, None, None] * kernel
+    squared_gain = ops.mean(ops.sum(ops.square(kernel), axis=0), axis=-1)
+    log_spread = ops.log(float32(spread))
+    key_log_precision = log_mean_precision(log_precision) + 2.0 * log_spread
+    return key_log_precision[..., None] - ops.log(squared_gain + _TINY)
+
+
+def head_log_precision(log_precision: Tensor, kernel: Tensor) -> Tensor:
+    """Log-precision of a key as each head reads it.
+
+    `lbar^h_j = -log sum_i omega_hi exp(-l_ji)`: the mean variance of the
+    channels, weighted by how much the head's value kernel uses each of them.
+
+    Args:
+        log_precision: Log-precision of the keys' states, `(B, S, D)` or
+            `(B, S, 1)`.
+        kernel: Value kernel, `(D, Hk, C)`.
+
+    Returns:
+        Log-precision of shape `(B, S, Hk)`, float32.
+    """
+    log_variance = -float32(log_precision)
+    num_heads = kernel.shape[1]
+    if log_variance.shape[-1] == 1:
+        return -ops.repeat(log_variance, num_heads, axis=-1)
+    share = ops.sum(ops.square(float32(kernel)), axis=-1) + _SMALLEST_SQUARE
+    share = share / ops.sum(share, axis=0, keepdims=True)
+    largest = ops.stop_gradient(ops.max(log_variance, axis=-1, keepdims=True))
+    variance = ops.matmul(ops.exp(log_variance - largest), share)
+    return -(ops.log(variance + _TINY) + largest)
