@@ -1,0 +1,21 @@
+"""Filter layers: each carries a log-precision beside a state."""
+
+from keras_bft.layers.attention_dropout import AttentionDropout
+from keras_bft.layers.bft_attention import BFTAttention
+from keras_bft.layers.bft_layer import BFTLayer
+from keras_bft.layers.kalman_residual import KalmanResidual
+from keras_bft.layers.precision_embedding import PrecisionEmbedding
+from keras_bft.layers.precision_feed_forward import PrecisionFeedForward
+from keras_bft.layers.precision_mlp import PrecisionMLP
+from keras_bft.layers.state_normalization import StateNormalization
+
+__all__ = [
+    "AttentionDropout",
+    "BFTAttention",
+    "BFTLayer",
+    "KalmanResidual",
+    "PrecisionEmbedding",
+    "PrecisionFeedForward",
+    "PrecisionMLP",
+    "StateNormalization",
+]

@@ -1,0 +1,88 @@
+"""What the filter layers share: dtypes, masks and argument checks."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_bft.typing import Tensor
+
+PRECISIONS = ("channel", "token")
+
+
+class FilterLayer(keras.layers.Layer):
+    """Base of the layers that carry a log-precision beside a state.
+
+    Keras would cast a log-precision to float16 with the other inputs, so
+    casting is off and each layer casts its state itself.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(autocast=False, **kwargs)
+        self.supports_masking = True
+
+    def cast_state(self, state: Tensor) -> Tensor:
+        """Casts a state to the dtype that the layer computes in."""
+        return ops.cast(state, self.compute_dtype)
+
+    def cast_precision(self, log_precision: Tensor) -> Tensor:
+        """Casts a log-precision to float32, whatever the dtype policy."""
+        return ops.cast(log_precision, "float32")
+
+    def compute_mask(
+        self, inputs: Tensor, previous_mask: Tensor | None = None
+    ) -> list[Tensor] | None:
+        """Gives the state's mask to the state and to its log-precision."""
+        if previous_mask is None:
+            return None
+        return [previous_mask, previous_mask]
+
+
+def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
+    """Raises a `ValueError` unless `value` is one of `choices`."""
+    if value not in choices:
+        raise ValueError(
+            f"`{name}` must be one of {tuple(choices)}. "
+            f"Received: {name}={value!r}"
+        )
+
+
+def check_positive(name: str, value: Any) -> None:
+    """Raises a `ValueError` unless `value` is a positive integer."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(
+            f"`{name}` must be a positive integer. Received: {name}={value!r}"
+        )
+
+
+def known_width(shape: tuple[int | None, ...]) -> int:
+    """Length of the last axis of a shape.
+
+    Raises:
+        ValueError: If it is not known.
+    """
+    width = shape[-1]
+    if width is None:
+        raise ValueError(
+            "The last axis of the state must be known to create weights. "
+            f"Received: shape={shape}"
+        )
+    return width
+
+
+def check_rate(name: str, value: Any) -> None:
+    """Raises a `ValueError` unless `value` is a dropout rate."""
+    if not 0 <= value < 1:
+        raise ValueError(
+            f"`{name}` must be at least 0 and below 1. "
+            f"Received: {name}={value!r}"
+        )
+
+
+def copy_initializer(initializer: Any) -> Any:
+    """A new initializer with the same configuration.
+
+    One seeded initializer used twice gives two weights the same numbers.
+    """
+    return keras.initializers.get(keras.initializers.serialize(initializer))

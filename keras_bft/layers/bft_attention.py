@@ -1,0 +1,416 @@
+"""Observe: attention as kriging, with the precision of what it sees."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_bft.layers._filter_layer import PRECISIONS
+from keras_bft.layers._filter_layer import FilterLayer
+from keras_bft.layers._filter_layer import check_choice
+from keras_bft.layers._filter_layer import check_positive
+from keras_bft.layers._filter_layer import check_rate
+from keras_bft.layers._filter_layer import copy_initializer
+from keras_bft.layers._filter_layer import known_width
+from keras_bft.layers._masks import first_mask
+from keras_bft.layers._masks import visible_keys
+from keras_bft.layers.attention_dropout import AttentionDropout
+from keras_bft.layers.state_normalization import NORMALIZATIONS
+from keras_bft.layers.state_normalization import StateNormalization
+from keras_bft.ops import head_log_precision
+from keras_bft.ops import kriging_estimate
+from keras_bft.ops import kriging_statistics
+from keras_bft.ops import kriging_weights
+from keras_bft.ops import log_mean_precision
+from keras_bft.ops import observation_log_precision
+from keras_bft.ops import project_log_precision
+from keras_bft.ops import unit_snr_log_precision
+from keras_bft.ops import value_log_precision
+from keras_bft.ops.kriging_statistics import VARIANCES
+from keras_bft.typing import Tensor
+
+KEY_PRECISIONS = ("shared", "per_head")
+
+
+@keras.saving.register_keras_serializable(package="keras_bft")
+class BFTAttention(FilterLayer):
+    """Multi-head attention that observes a value and its precision.
+
+    Keys count by their precision (kriging weights), and the residuals of the
+    values around the estimate, the effective sample size and the keys' own
+    precision give the precision of the observation. The weights are the
+    paper's; the estimator of the precision is derived for this library (see
+    `keras_bft.ops.observation_log_precision`).
+
+    Args:
+        num_heads: Number of query heads.
+        head_dim: Channels of a head. Defaults to `D // num_heads`.
+        num_key_value_heads: Number of key and value heads, a divisor of
+            `num_heads` (grouped queries). Defaults to `num_heads`.
+        causal: Whether a query sees only its own and earlier positions.
+        variance: `"channel"` keeps a residual variance per channel, `"head"`
+            pools it over the channels of a head. Defaults to `"head"`.
+        precision: `"channel"` gives the observation a precision per channel
+            of the state, `"token"` one per token. Defaults to `"channel"`.
+        key_precision: `"shared"` reads the mean precision of a key for all
+            heads, `"per_head"` the precision of the channels that a head's
+            value kernel uses. Defaults to `"shared"`.
+        normalization: `"layer"` or `"rms"`: the norm applied to the state
+            first (pre-norm). `None` applies none. Defaults to `"layer"`.
+        epsilon: Epsilon of the norm. Defaults to `1e-6`.
+        carry_units: Whether the keys' precision is carried from the units of
+            the residual stream to those of the values. Defaults to `True`.
+        prior_dof: Degrees of freedom of the prior on the residual variance.
+            Defaults to `1.0`, one pseudo-observation.
+        differentiate_statistics: Whether gradients flow through the
+            observation precision. Defaults to `False`, a plug-in statistic.
+        dropout: Share of attention weights dropped in training.
+        dropout_mode: `"renormalized"` treats dropped keys as missing
+            observations and computes every statistic from the survivors;
+            `"inverted"` is the usual dropout, with the statistics of the
+            undropped weights. Defaults to `"renormalized"`.
+        use_bias: Whether the projections have biases. Defaults to `True`.
+        kernel_initializer: Initializer of the projections.
+        strength: Filter strength `s >= 0`, the exponent of the keys'
+            precision. Defaults to `1.0`; zero gives plain softmax weights.
+        bayesian: `False` makes it the standard attention layer: the same
+            weights and no filter. Defaults to `True`.
+        seed: Seed of the dropout.
+        **kwargs: Arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        state: `(B, T, D)`.
+        log_precision: Log-precision of the state, `(B, T, D)` or
+            `(B, T, 1)`. Without it, keys start at a signal-to-noise ratio of
+            one and only the innovation is returned.
+        context: `(B, S, E)`: attend to this instead of the state (cross
+            attention). It is not normalised by this layer.
+        context_log_precision: `(B, S, E)` or `(B, S, 1)`, default a
+            signal-to-noise ratio of one.
+        padding_mask: `(B, S)` bool, `True` at the real keys: of the context
+            if there is one, else of the state. Defaults to the Keras mask.
+        attention_mask: `(B, T, S)` bool, `True` where a query may see a key.
+        strength: Optional scalar tensor in place of the layer's strength.
+        training: Whether to drop attention weights.
+
+    Returns:
+        The innovation `(B, T, D)` and the log-precision of the observation,
+        `(B, T, D)` or, with token precision, `(B, T, 1)`, in float32. Only
+        the innovation if `log_precision` is not given or `bayesian` is
+        `False`. A query that sees no key has a precision of zero (in effect).
+
+    Raises:
+        ValueError: If an argument is outside its domain, or a causal layer is
+            given a context.
+
+    Example:
+
+    >>> attention = keras_bft.layers.BFTAttention(num_heads=2, causal=True)
+    >>> state = np.random.normal(size=(2, 5, 8))
+    >>> innovation, observed = attention(state, np.zeros((2, 5, 1)))
+    >>> tuple(innovation.shape), tuple(observed.shape)
+    ((2, 5, 8), (2, 5, 8))
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        head_dim: int | None = None,
+        num_key_value_heads: int | None = None,
+        causal: bool = False,
+        variance: str = "head",
+        precision: str = "channel",
+        key_precision: str = "shared",
+        normalization: str | None = "layer",
+        epsilon: float = 1e-6,
+        carry_units: bool = True,
+        prior_dof: float = 1.0,
+        differentiate_statistics: bool = False,
+        dropout: float = 0.0,
+        dropout_mode: str = "renormalized",
+        use_bias: bool = True,
+        kernel_initializer: Any = "glorot_uniform",
+        strength: float = 1.0,
+        bayesian: bool = True,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        check_positive("num_heads", num_heads)
+        if head_dim is not None:
+            check_positive("head_dim", head_dim)
+        if num_key_value_heads is not None:
+            check_positive("num_key_value_heads", num_key_value_heads)
+            if num_heads % num_key_value_heads:
+                raise ValueError(
+                    "`num_key_value_heads` must divide `num_heads`. Received: "
+                    f"num_key_value_heads={num_key_value_heads}, "
+                    f"num_heads={num_heads}"
+                )
+        check_choice("variance", variance, VARIANCES)
+        check_choice("precision", precision, PRECISIONS)
+        check_choice("key_precision", key_precision, KEY_PRECISIONS)
+        check_choice("normalization", normalization, (*NORMALIZATIONS, None))
+        check_rate("dropout", dropout)
+        if strength < 0:
+            raise ValueError(
+                "`strength` must be zero or more. "
+                f"Received: strength={strength}"
+            )
+        if prior_dof <= 0:
+            raise ValueError(
+                f"`prior_dof` must be positive. Received: prior_dof={prior_dof}"
+            )
+        self.num_heads = num_heads
+        self.head_dim = head_dim
+        self.num_key_value_heads = num_key_value_heads
+        self.causal = causal
+        self.variance = variance
+        self.precision = precision
+        self.key_precision = key_precision
+        self.normalization = normalization
+        self.epsilon = epsilon
+        self.carry_units = carry_units
+        self.prior_dof = prior_dof
+        self.differentiate_statistics = differentiate_statistics
+        self.dropout = dropout
+        self.dropout_mode = dropout_mode
+        self.use_bias = use_bias
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.strength = strength
+        self.bayesian = bayesian
+        self.seed = seed
+        self.attention_dropout = AttentionDropout(
+            dropout, dropout_mode, seed, dtype="float32", name="dropout"
+        )
+
+    def build(
+        self,
+        state_shape: tuple[int | None, ...],
+        context_shape: tuple[int | None, ...] | None = None,
+    ) -> None:
+        width = known_width(state_shape)
+        if self.head_dim is None and width % self.num_heads:
+            raise ValueError(
+                "Without `head_dim`, `num_heads` must divide the width of the "
+                f"state. Received: num_heads={self.num_heads}, "
+                f"state_shape={state_shape}"
+            )
+        head_dim = self.head_dim or width // self.num_heads
+        self._head_dim = head_dim
+        key_heads = self.num_key_value_heads or self.num_heads
+        if self.normalization is not None:
+            self.norm = StateNormalization(
+                self.normalization,
+                self.epsilon,
+                dtype=self.dtype_policy,
+                name="norm",
+            )
+            self.norm.build(state_shape)
+        keys_shape = state_shape if context_shape is None else context_shape
+        self.query_dense = self._dense("query", self.num_heads * head_dim)
+        self.query_dense.build(state_shape)
+        self.key_dense = self._dense("key", key_heads * head_dim)
+        self.key_dense.build(keys_shape)
+        self.value_dense = self._dense("value", key_heads * head_dim)
+        self.value_dense.build(keys_shape)
+        self.output_dense = self._dense("output", width)
+        self.output_dense.build((None, None, self.num_heads * head_dim))
+        self.built = True
+
+    def _dense(self, name: str, units: int) -> keras.layers.Dense:
+        return keras.layers.Dense(
+            units,
+            use_bias=self.use_bias,
+            kernel_initializer=copy_initializer(self.kernel_initializer),
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def call(
+        self,
+        state: Tensor,
+        log_precision: Tensor | None = None,
+        context: Tensor | None = None,
+        context_log_precision: Tensor | None = None,
+        padding_mask: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        strength: Tensor | None = None,
+        training: bool = False,
+        mask: Tensor | None = None,
+        state_mask: Tensor | None = None,
+        context_mask: Tensor | None = None,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        if context is None:
+            padding_mask = first_mask(padding_mask, mask, state_mask)
+        else:
+            if self.causal:
+                raise ValueError(
+                    "A causal layer attends to its own state only: positions "
+                    "of a context have no order relative to it. "
+                    f"Received: context of shape {context.shape}"
+                )
+            padding_mask = first_mask(padding_mask, context_mask)
+        state = self.cast_state(state)
+        if log_precision is not None:
+            log_precision = self.cast_precision(log_precision)
+        normalized, spread = state, None
+        if self.normalization is not None:
+            normalized, spread = self.norm(state)
+        keys, key_log_precision = normalized, log_precision
+        if context is not None:
+            keys = self.cast_state(context)
+            key_log_precision, spread = context_log_precision, None
+            if key_log_precision is not None:
+                key_log_precision = self.cast_precision(key_log_precision)
+        query = self._split_heads(self.query_dense(normalized))
+        key = self._split_heads(self.key_dense(keys))
+        value = self._split_heads(self.value_dense(keys))
+        visible = visible_keys(
+            padding_mask,
+            attention_mask,
+            ops.shape(query)[1] if self.causal else None,
+        )
+
+        if not self.bayesian:
+            weights = kriging_weights(query, key, mask=visible)
+            weights = self.attention_dropout(weights, training=training)
+            return self._project(kriging_estimate(weights, value))
+
+        if key_log_precision is None:
+            key_log_precision = unit_snr_log_precision(
+                state if context is None else context
+            )
+        weights = kriging_weights(
+            query,
+            key,
+            self._mean_log_precision(key_log_precision),
+            visible,
+            strength=self.strength if strength is None else strength,
+        )
+        survivors = self.attention_dropout(weights, training=training)
+        if log_precision is None:
+            return self._project(kriging_estimate(survivors, value))
+        estimate, observed = self._observe(
+            weights,
+            survivors,
+            value,
+            self._value_log_precision(key_log_precision, spread, keys),
+            visible,
+            training,
+        )
+        return self._project(estimate), observed
+
+    def _split_heads(self, x: Tensor) -> Tensor:
+        shape = (-1, ops.shape(x)[1], x.shape[-1] // self._head_dim)
+        return ops.reshape(x, (*shape, self._head_dim))
+
+    def _project(self, estimate: Tensor) -> Tensor:
+        shape = (-1, ops.shape(estimate)[1], self.num_heads * self._head_dim)
+        return self.output_dense(ops.reshape(estimate, shape))
+
+    def _value_kernel(self) -> Tensor:
+        kernel = self.value_dense.kernel
+        return ops.reshape(kernel, (kernel.shape[0], -1, self._head_dim))
+
+    def _mean_log_precision(self, key_log_precision: Tensor) -> Tensor:
+        if self.key_precision == "per_head":
+            return head_log_precision(key_log_precision, self._value_kernel())
+        return log_mean_precision(key_log_precision)
+
+    def _value_log_precision(
+        self, key_log_precision: Tensor, spread: Tensor | None, keys: Tensor
+    ) -> Tensor:
+        if not self.carry_units:
+            mean = log_mean_precision(key_log_precision)
+            key_heads = self.num_key_value_heads or self.num_heads
+            return ops.repeat(mean[..., None], key_heads, axis=-1)
+        gamma = None
+        if spread is None:
+            spread = ops.ones_like(keys[..., 0])
+        else:
+            gamma = self.norm.gamma
+        return value_log_precision(
+            key_log_precision, spread, gamma, self._value_kernel()
+        )
+
+    def _observe(
+        self,
+        weights: Tensor,
+        survivors: Tensor,
+        value: Tensor,
+        value_log_precision: Tensor,
+        visible: Tensor | None,
+        training: bool,
+    ) -> tuple[Tensor, Tensor]:
+        noisy = (
+            training and self.dropout > 0 and self.dropout_mode == "inverted"
+        )
+        seen = kriging_statistics(
+            weights if noisy else survivors,
+            value,
+            value_log_precision,
+            visible,
+            self.variance,
+            self.differentiate_statistics,
+        )
+        estimate = (
+            kriging_estimate(survivors, value) if noisy else seen.estimate
+        )
+        observed = project_log_precision(
+            observation_log_precision(
+                seen.residual_variance,
+                seen.effective_sample_size,
+                seen.log_prior_precision,
+                self.prior_dof,
+            ),
+            ops.reshape(
+                self.output_dense.kernel,
+                (self.num_heads, self._head_dim, -1),
+            ),
+            pool=self.precision == "token",
+        )
+        if not self.differentiate_statistics:
+            observed = ops.stop_gradient(observed)
+        return estimate, observed
+
+    def compute_output_spec(
+        self,
+        state: keras.KerasTensor,
+        log_precision: keras.KerasTensor | None = None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        innovation = keras.KerasTensor(state.shape, dtype=self.compute_dtype)
+        if log_precision is None or not self.bayesian:
+            return innovation
+        width = 1 if self.precision == "token" else state.shape[-1]
+        return innovation, keras.KerasTensor(
+            (*state.shape[:-1], width), dtype="float32"
+        )
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "num_heads": self.num_heads,
+            "head_dim": self.head_dim,
+            "num_key_value_heads": self.num_key_value_heads,
+            "causal": self.causal,
+            "variance": self.variance,
+            "precision": self.precision,
+            "key_precision": self.key_precision,
+            "normalization": self.normalization,
+            "epsilon": self.epsilon,
+            "carry_units": self.carry_units,
+            "prior_dof": self.prior_dof,
+            "differentiate_statistics": self.differentiate_statistics,
+            "dropout": self.dropout,
+            "dropout_mode": self.dropout_mode,
+            "use_bias": self.use_bias,
+            "kernel_initializer": keras.initializers.serialize(
+                self.kernel_initializer
+            ),
+            "strength": self.strength,
+            "bayesian": self.bayesian,
+            "seed": self.seed,
+        }
