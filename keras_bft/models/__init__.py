@@ -1,0 +1,6 @@
+"""Ready-made models."""
+
+from keras_bft.models.sasrec import SASRec
+from keras_bft.models.sequential_recommender import SequentialRecommender
+
+__all__ = ["SASRec", "SequentialRecommender"]

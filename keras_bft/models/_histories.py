@@ -1,0 +1,60 @@
+"""Item histories as they come from users: checks and padded lengths."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+
+def check_ids(name: str, ids: np.ndarray, num_items: int) -> None:
+    """Raises a `ValueError` unless all ids are from 0 to `num_items`."""
+    if not np.issubdtype(ids.dtype, np.integer):
+        raise ValueError(
+            f"`{name}` must hold integer item ids. Received: dtype {ids.dtype}"
+        )
+    wrong = ids[(ids < 0) | (ids > num_items)]
+    if wrong.size:
+        raise ValueError(
+            f"`{name}` holds an unknown item id: ids go from 1 to "
+            f"`num_items`={num_items}, and 0 is padding. "
+            f"Received: {wrong.flat[0]}"
+        )
+
+
+def check_histories(
+    histories: Sequence[Sequence[int] | np.ndarray], num_items: int
+) -> list[np.ndarray]:
+    """Histories as arrays, none empty, all ids from 1 to `num_items`.
+
+    Raises:
+        ValueError: If a history is empty, is not one-dimensional, or holds an
+            id that is unknown or not an integer.
+    """
+    arrays = []
+    for row, history in enumerate(histories):
+        array = np.asarray(history)
+        if array.ndim != 1 or array.size == 0:
+            raise ValueError(
+                "`histories` must hold one non-empty sequence of item ids per "
+                f"user. Received: histories[{row}] of shape {array.shape}"
+            )
+        check_ids(f"histories[{row}]", array, num_items)
+        if np.any(array == 0):
+            raise ValueError(
+                f"`histories[{row}]` holds the padding id 0. Ids go from 1 to "
+                f"`num_items`={num_items}; leave padding out. "
+                f"Received: {array.tolist()[:20]}"
+            )
+        arrays.append(array)
+    return arrays
+
+
+def bucket_length(length: int, max_length: int) -> int:
+    """Padded length: the smallest of max_length / 8, / 4, / 2, / 1 that fits.
+
+    Few lengths, since JAX compiles anew for each.
+    """
+    for divisor in (8, 4, 2):
+        size = -(-max_length // divisor)
+        if length <= size:
+            return size
+    return max_length

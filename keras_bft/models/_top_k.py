@@ -1,0 +1,30 @@
+"""The best items of each row of scores."""
+
+import numpy as np
+
+
+def top_k(scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The `k` best columns of each row, equal scores in the order of columns.
+
+    Args:
+        scores: `(n, m)` with `m >= k`; minus infinity is never chosen.
+        k: Number of columns to choose.
+
+    Returns:
+        Columns, int64, and scores, both `(n, k)`, best first. Where a row has
+        fewer than `k` scores, the rest is column 0 and minus infinity.
+    """
+    columns = np.zeros((len(scores), k), "int64")
+    best = np.full((len(scores), k), -np.inf, scores.dtype)
+    last = scores.shape[1] - k
+    thresholds = np.partition(scores, last, axis=1)[:, last]
+    for row, threshold in enumerate(thresholds):
+        # All that tie with the k-th take part, so that ids decide among them.
+        candidates = np.flatnonzero(
+            (scores[row] >= threshold) & (scores[row] > -np.inf)
+        )
+        order = np.argsort(-scores[row, candidates], kind="stable")[:k]
+        chosen = candidates[order]
+        columns[row, : len(chosen)] = chosen
+        best[row, : len(chosen)] = scores[row, chosen]
+    return columns, best
