@@ -1,0 +1,198 @@
+import csv
+import importlib
+import json
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+import keras_bft
+from keras_bft.evaluation import Ranking
+from keras_bft.evaluation import rank_targets
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture
+def sasrec(monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    return importlib.import_module("sasrec")
+
+
+@pytest.fixture
+def resumable_runs(monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    return importlib.import_module("_resumable_runs")
+
+
+def run_quick(sasrec, folder, *options):
+    # Short inputs have few padded lengths, so little is compiled.
+    quick = ["--quick", "--max-length", "4", "--output", str(folder)]
+    sasrec.main([*quick, *options])
+
+
+def read_csv(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_prints_and_saves_the_comparison_and_does_not_train_again(
+    sasrec, tmp_path, monkeypatch, capsys
+):
+    options = ["--loss", "sampled", "--negatives", "20"]
+    run_quick(sasrec, tmp_path, *options)
+    text = capsys.readouterr().out
+    assert "items of the history filtered" in text
+    assert "BFT minus plain" in text
+    assert "target's training count" in text and "history length" in text
+    assert (tmp_path / "comparison.png").read_bytes()[:4] == b"\x89PNG"
+
+    interactions = keras_bft.data.Interactions.load(tmp_path / "interactions")
+    split = keras_bft.data.leave_one_out(interactions.sequences())
+    overall = read_csv(tmp_path / "summary.csv")[0]
+    assert (overall["metric"], overall["stratum"]) == ("hr@10", "all users")
+    for name in ("plain", "BFT"):
+        folder = tmp_path / f"{name.lower()}-seed0"
+        # The saved model gives the ranks, and the ranks give the summary.
+        ranking = Ranking.from_csv(folder / "ranks.csv")
+        model = keras.saving.load_model(folder / "model.keras")
+        assert model.get_config()["bayesian"] is (name == "BFT")
+        again = rank_targets(
+            model, split.test_histories, split.test_targets, verbose=False
+        )
+        np.testing.assert_array_equal(again.ranks, ranking.ranks)
+        users = interactions.user_ids[split.users]
+        assert ranking.users.tolist() == users.astype(str).tolist()
+        rows = read_csv(folder / "ranks.csv")
+        hit_rate = np.mean([float(row["rank"]) <= 10 for row in rows])
+        assert float(overall[name]) == pytest.approx(hit_rate)
+        history = read_csv(folder / "history.csv")
+        assert [row["epoch"] for row in history] == ["1", "2"]
+        assert not (folder / "checkpoint.npz").exists()
+
+    summary = (tmp_path / "summary.csv").read_text()
+    monkeypatch.delattr(sasrec, "make_model")
+    run_quick(sasrec, tmp_path, *options)
+    assert capsys.readouterr().out.count("Finished before") == 2
+    assert (tmp_path / "summary.csv").read_text() == summary
+    # A changed setting is refused before anything is trained or replaced.
+    with pytest.raises(ValueError, match="dropout was 0.2 and now is 0.1"):
+        run_quick(sasrec, tmp_path, *options, "--dropout", "0.1")
+
+
+def test_an_interrupted_training_continues_to_the_same_numbers(
+    sasrec, resumable_runs, tmp_path, monkeypatch, capsys
+):
+    arguments = sasrec.parse_arguments(
+        ["--quick", "--max-length", "4", "--epochs", "4", "--patience", "2"]
+        + ["--loss", "sampled", "--negatives", "20"]
+    )
+    interactions = sasrec.load_interactions(arguments)
+    split = keras_bft.data.leave_one_out(interactions.sequences())
+
+    def train(folder):
+        folder.mkdir(exist_ok=True)
+        model = sasrec.make_model(True, 3, interactions.num_items, arguments)
+        sasrec.train(model, 3, split, folder, arguments)
+        history = read_csv(folder / "history.csv")
+        for row in history:
+            del row["seconds"]
+        return history, model.get_weights()
+
+    whole = train(tmp_path / "whole")
+    save = resumable_runs.ResumableTraining.on_epoch_end
+    # Killed after the second epoch was saved, then before the third is.
+    for epoch, saves in [(1, True), (2, False)]:
+
+        def interrupted(self, at, logs=None, epoch=epoch, saves=saves):
+            if at < epoch or saves:
+                save(self, at, logs)
+            if at == epoch:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(
+            resumable_runs.ResumableTraining, "on_epoch_end", interrupted
+        )
+        with pytest.raises(KeyboardInterrupt):
+            train(tmp_path / "broken")
+    monkeypatch.setattr(resumable_runs.ResumableTraining, "on_epoch_end", save)
+    capsys.readouterr()
+    history, weights = train(tmp_path / "broken")
+    assert "Continuing after epoch 2." in capsys.readouterr().out
+    assert history == whole[0]
+    for continued, expected in zip(weights, whole[1], strict=True):
+        np.testing.assert_array_equal(continued, expected)
+
+    # Killed once more, between the last epoch and the ranking.
+    history, weights = train(tmp_path / "broken")
+    assert history == whole[0]
+    for continued, expected in zip(weights, whole[1], strict=True):
+        np.testing.assert_array_equal(continued, expected)
+
+
+def test_other_data_are_other_settings(sasrec, resumable_runs, tmp_path):
+    first = resumable_runs.fingerprint(np.arange(5), np.arange(3))
+    assert first == resumable_runs.fingerprint(np.arange(5), np.arange(3))
+    assert first != resumable_runs.fingerprint(np.arange(5), np.arange(3)[::-1])
+    settings = {"data": first, "loss": "full", "negatives": None}
+    resumable_runs.claim_folder(tmp_path / "a" / "b", settings)
+    resumable_runs.claim_folder(tmp_path / "a" / "b", settings)
+    with pytest.raises(ValueError, match=f"data was '{first}' and now is 'x'"):
+        resumable_runs.claim_folder(
+            tmp_path / "a" / "b", settings | {"data": "x"}
+        )
+    stored = json.loads((tmp_path / "a" / "b" / "settings.json").read_text())
+    assert stored == settings
+
+
+def test_a_file_half_written_does_not_take_the_place(resumable_runs, tmp_path):
+    path = tmp_path / "state"
+    path.write_text("old")
+    with pytest.raises(KeyboardInterrupt):
+        with resumable_runs.replacing(path) as file:
+            file.write(b"half")
+            raise KeyboardInterrupt
+    assert path.read_text() == "old"
+
+
+@pytest.mark.parametrize(
+    ("name", "negatives"), [("sampled", 2000), ("gbce", 256), ("bce", 1)]
+)
+def test_losses_have_their_usual_negatives(sasrec, name, negatives):
+    loss = sasrec.make_loss(sasrec.parse_arguments(["--loss", name]))
+    assert loss.num_negatives == negatives
+    options = ["--loss", name, "--negatives", "7"]
+    assert sasrec.make_loss(sasrec.parse_arguments(options)).num_negatives == 7
+
+
+def test_full_softmax_takes_no_negatives(sasrec, capsys):
+    loss = sasrec.make_loss(sasrec.parse_arguments([]))
+    assert isinstance(loss, keras_bft.losses.FullSoftmax)
+    with pytest.raises(SystemExit):
+        sasrec.parse_arguments(["--negatives", "7"])
+    assert "--negatives has no meaning" in capsys.readouterr().err
+
+
+def test_what_is_given_beats_the_quick_settings(sasrec):
+    arguments = sasrec.parse_arguments(["--quick", "--epochs", "9"])
+    assert (arguments.epochs, arguments.dim) == (9, 8)
+
+
+def test_reads_a_file_and_ranks_seen_items_when_asked(sasrec, tmp_path, capsys):
+    data = tmp_path / "clicks.txt"
+    rng = np.random.default_rng(0)
+    data.write_text(
+        "".join(
+            f"{user} {' '.join(map(str, rng.integers(1, 9, size=6)))}\n"
+            for user in range(1, 31)
+        )
+    )
+    run_quick(
+        sasrec,
+        tmp_path / "out",
+        *("--data", str(data), "--include-seen", "--epochs", "1"),
+    )
+    text = capsys.readouterr().out
+    assert "30 targets, each ranked among all 8 items" in text
+    assert "items of the history kept" in text
