@@ -1,0 +1,86 @@
+"""Runs the tests on every backend: `python -m tests [pytest arguments]`.
+
+A process imports one backend, so each backend gets a process of its own, one
+after the other.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+from xml.etree import ElementTree
+
+BACKENDS = ("tensorflow", "jax", "torch")
+
+
+class Outcome(NamedTuple):
+    """What pytest did on one backend."""
+
+    exit_code: int
+    passed: int
+    failed: int
+    skipped: int
+    seconds: float
+
+
+def run(backend: str, arguments: Sequence[str]) -> Outcome:
+    """Runs pytest on one backend.
+
+    Args:
+        backend: Name of the backend.
+        arguments: Arguments of pytest.
+
+    Returns:
+        The outcome. Whatever makes pytest exit with an error counts as at
+        least one failure: no test collected, a crash, a bad argument.
+    """
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        exit_code = subprocess.run(
+            [sys.executable, "-m", "pytest", f"--junitxml={report}"]
+            + list(arguments),
+            env=os.environ | {"KERAS_BACKEND": backend},
+        ).returncode
+        counts = {"tests": 0, "failures": 0, "errors": 0, "skipped": 0}
+        if report.exists():
+            for suite in ElementTree.parse(report).iter("testsuite"):
+                for name in counts:
+                    counts[name] += int(suite.get(name, 0))
+    failed = counts["failures"] + counts["errors"]
+    return Outcome(
+        exit_code,
+        max(counts["tests"] - failed - counts["skipped"], 0),
+        max(failed, 1) if exit_code else failed,
+        counts["skipped"],
+        time.monotonic() - start,
+    )
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs all backends, prints a summary and returns the exit code."""
+    outcomes = {}
+    for backend in BACKENDS:
+        print(f"=== {backend} ===", flush=True)
+        outcomes[backend] = run(backend, arguments)
+    print("=== summary ===")
+    for backend, outcome in outcomes.items():
+        print(
+            f"{backend:<12}{outcome.passed:>6} passed {outcome.failed:>6} "
+            f"failed {outcome.skipped:>6} skipped {outcome.seconds:>8.0f} s"
+            + (f"   (exit code {outcome.exit_code})" if outcome.failed else "")
+        )
+    passed, failed, skipped = (
+        sum(getattr(outcome, name) for outcome in outcomes.values())
+        for name in ("passed", "failed", "skipped")
+    )
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
+    return 1 if failed or not passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
