@@ -10,6 +10,8 @@ from keras_bft.layers import BFTLayer
 from keras_bft.layers import PrecisionEmbedding
 from keras_bft.layers import PrecisionMLP
 from keras_bft.layers import StateNormalization
+from keras_bft.layers._filter_layer import check_choice
+from keras_bft.layers._filter_layer import check_positive
 from keras_bft.models.sequential_recommender import SequentialRecommender
 from keras_bft.typing import Tensor
 
@@ -104,15 +106,8 @@ class SASRec(SequentialRecommender):
         **kwargs: Any,
     ) -> None:
         super().__init__(num_items, max_length, embedding_dim, seed, **kwargs)
-        if prior not in PRIORS:
-            raise ValueError(
-                f"`prior` must be one of {PRIORS}. Received: prior={prior!r}"
-            )
-        if not isinstance(num_layers, int) or num_layers < 1:
-            raise ValueError(
-                "`num_layers` must be a positive integer. "
-                f"Received: num_layers={num_layers!r}"
-            )
+        check_choice("prior", prior, PRIORS)
+        check_positive("num_layers", num_layers)
         self._arguments = {
             "num_layers": num_layers,
             "num_heads": num_heads,
@@ -156,7 +151,11 @@ class SASRec(SequentialRecommender):
         self.blocks = [
             BFTLayer(
                 num_heads,
-                feed_forward_dim or embedding_dim,
+                (
+                    embedding_dim
+                    if feed_forward_dim is None
+                    else feed_forward_dim
+                ),
                 causal=True,
                 form=form,
                 precision=precision,

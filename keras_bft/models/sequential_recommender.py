@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_bft.data import SequenceDataset
 from keras_bft.data import pad_sequences
+from keras_bft.layers._filter_layer import check_positive
 from keras_bft.losses import FullSoftmax
 from keras_bft.losses import ItemLoss
 from keras_bft.models._histories import bucket_length
@@ -49,11 +50,7 @@ class SequentialRecommender(keras.Model):
             ("max_length", max_length),
             ("embedding_dim", embedding_dim),
         ):
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(
-                    f"`{name}` must be a positive integer. "
-                    f"Received: {name}={value!r}"
-                )
+            check_positive(name, value)
         self.num_items = num_items
         self.max_length = max_length
         self.embedding_dim = embedding_dim
@@ -112,7 +109,8 @@ class SequentialRecommender(keras.Model):
         if sample_weight is not None:
             raise ValueError(
                 "Sample weights are not supported. Set the target of a "
-                "position to 0 to leave it out."
+                "position to 0 to leave it out. "
+                f"Received: sample_weight={sample_weight}"
             )
         loss = self.loss.from_states(
             y, y_pred, self.item_embedding.embeddings, seed=self.negative_seed
@@ -139,14 +137,41 @@ class SequentialRecommender(keras.Model):
             ValueError: If arrays or a `SequenceDataset` hold unknown ids.
                 Other sources are read by Keras and cannot be checked here.
         """
+        self._check_data(x, y)
+        validation_data = kwargs.get("validation_data")
+        if isinstance(validation_data, (tuple, list)):
+            self._check_data(*validation_data[:2])
+        else:
+            self._check_data(validation_data)
         if isinstance(x, SequenceDataset):
-            check_ids("x", np.array([x.max_item]), self.num_items)
             # It shuffles by itself, the same on every backend.
             kwargs.setdefault("shuffle", False)
+        return super().fit(x, y, **kwargs)
+
+    def evaluate(self, x: Any = None, y: Any = None, **kwargs: Any) -> Any:
+        """Computes the loss, as `keras.Model.evaluate` does.
+
+        Args:
+            x: As in `fit()`.
+            y: As in `fit()`.
+            **kwargs: Other arguments of `keras.Model.evaluate`.
+
+        Returns:
+            The loss, and metrics if there are any.
+
+        Raises:
+            ValueError: As in `fit()`.
+        """
+        self._check_data(x, y)
+        return super().evaluate(x, y, **kwargs)
+
+    def _check_data(self, x: Any, y: Any = None) -> None:
+        """Raises a `ValueError` if unknown ids are seen."""
+        if isinstance(x, SequenceDataset):
+            check_ids("x", np.array([x.max_item]), self.num_items)
         for name, ids in (("x", x), ("y", y)):
             if isinstance(ids, np.ndarray):
                 check_ids(name, ids, self.num_items)
-        return super().fit(x, y, **kwargs)
 
     def score(
         self,

@@ -108,6 +108,8 @@ def kriging_statistics(
         )
     value = ops.convert_to_tensor(value)
     visible = _visible_keys(value, mask)
+    # A half-precision estimate would spoil the difference of squares.
+    dtype, value = value.dtype, float32(value)
     reference = ops.stop_gradient(_first_visible(value, visible))
     centered = value - reference
     centered_estimate = kriging_estimate(weights, centered)
@@ -115,7 +117,7 @@ def kriging_statistics(
     total = ops.transpose(total, (0, 2, 1))[..., None]
     groups = weights.shape[1] // value.shape[2]
     reference = ops.repeat(reference, groups, axis=2)
-    estimate = centered_estimate + ops.cast(total, value.dtype) * reference
+    estimate = ops.cast(centered_estimate + total * reference, dtype)
 
     if not differentiate:
         weights = ops.stop_gradient(weights)
@@ -123,8 +125,8 @@ def kriging_statistics(
         centered_estimate = ops.stop_gradient(centered_estimate)
         if value_log_precision is not None:
             value_log_precision = ops.stop_gradient(value_log_precision)
-    squares = ops.square(float32(centered))
-    squared_estimate = ops.square(float32(centered_estimate))
+    squares = ops.square(centered)
+    squared_estimate = ops.square(centered_estimate)
     if variance == "head":
         squares = ops.mean(squares, axis=-1, keepdims=True)
         squared_estimate = ops.mean(squared_estimate, axis=-1, keepdims=True)
