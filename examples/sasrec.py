@@ -38,6 +38,8 @@ from keras_bft.data import LeaveOneOut
 from keras_bft.evaluation import Ranking
 
 MODELS = {"plain": False, "BFT": True}
+# Users scored at a time: the larger, the fewer sizes of a rest to compile.
+SCORED = 512
 
 
 def load_interactions(arguments: argparse.Namespace) -> Interactions:
@@ -122,6 +124,7 @@ def train(
                 split.validation_histories,
                 split.validation_targets,
                 filter_seen=not arguments.include_seen,
+                batch_size=SCORED,
             ),
             stopping,
             training,
@@ -163,6 +166,7 @@ def run(
         split.test_histories,
         split.test_targets,
         filter_seen=not arguments.include_seen,
+        batch_size=SCORED,
         users=interactions.user_ids[split.users],
         verbose=sys.stdout.isatty(),
     )
@@ -192,7 +196,10 @@ def main(argv: list[str] | None = None) -> None:
     for name in ("output", "seeds", "quick"):
         # Another seed only adds runs, and `quick` is in what it sets.
         del settings[name]
-    claim_folder(arguments.output, settings)
+    try:
+        claim_folder(arguments.output, settings)
+    except ValueError as error:
+        raise SystemExit(str(error)) from None
     interactions.save(arguments.output / "interactions")
     print(f"{interactions}, Keras on {keras.backend.backend()}.")
 

@@ -1,9 +1,9 @@
 """SASRec, plain or as a Bayesian filter."""
 
+import math
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_bft.layers import BFTLayer
@@ -52,6 +52,9 @@ class SASRec(SequentialRecommender):
             `exp(-2)`; without it at 0 and -2.
         strength: Filter strength. Defaults to `1.0`.
         trainable_strength: Whether each layer learns its strength.
+        scale_embeddings: Whether embeddings are multiplied by `sqrt(D)` on the
+            way in, so that states start at a variance of one, the scale of
+            what attention adds to them. Defaults to `True`.
         dropout_mode: `"renormalized"` or `"inverted"` (default): what a
             dropped attention weight means, see `AttentionDropout`. It applies
             to the plain model too.
@@ -99,6 +102,7 @@ class SASRec(SequentialRecommender):
         carry_units: bool = True,
         strength: float = 1.0,
         trainable_strength: bool = False,
+        scale_embeddings: bool = True,
         dropout_mode: str = "inverted",
         activation: Any = "gelu",
         normalize_first: bool = True,
@@ -121,6 +125,7 @@ class SASRec(SequentialRecommender):
             "carry_units": carry_units,
             "strength": strength,
             "trainable_strength": trainable_strength,
+            "scale_embeddings": scale_embeddings,
             "dropout_mode": dropout_mode,
             "activation": keras.activations.serialize(
                 keras.activations.get(activation)
@@ -128,9 +133,11 @@ class SASRec(SequentialRecommender):
             "normalize_first": normalize_first,
         }
         self.bayesian = bayesian
-        log_variance = 2.0 * float(np.log(self.embedding_stddev))
-        if not carry_units:
-            log_variance = 0.0
+        self.input_scale = embedding_dim**0.5 if scale_embeddings else 1.0
+        log_variance = 0.0
+        if carry_units:
+            stddev = self.input_scale * self.embedding_stddev
+            log_variance = 2.0 * math.log(stddev)
 
         # === Layers ===
         self.position_embedding = keras.layers.Embedding(
@@ -232,8 +239,8 @@ class SASRec(SequentialRecommender):
         real = ops.not_equal(items, 0)
         position = ops.cumsum(ops.cast(real, "int32"), axis=1) - 1
         position = ops.maximum(position, 0)
-        embedded = self.item_embedding(items)
-        state = embedded + self.position_embedding(position)
+        embedded = self.item_embedding(items) * self.input_scale
+        state = embedded + self.position_embedding(position) * self.input_scale
         state = self.embedding_dropout(state, training=training)
         log_precision = None
         if isinstance(self.prior, PrecisionEmbedding):

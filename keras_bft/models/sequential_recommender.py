@@ -67,6 +67,12 @@ class SequentialRecommender(keras.Model):
         )
         self.negative_seed = keras.random.SeedGenerator(seed)
 
+    def compute_output_spec(
+        self, items: keras.KerasTensor, training: bool = False
+    ) -> keras.KerasTensor:
+        shape = (*items.shape, self.embedding_dim)
+        return keras.KerasTensor(shape, dtype=self.compute_dtype)
+
     def compile(
         self,
         optimizer: Any = "adam",

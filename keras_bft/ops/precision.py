@@ -35,7 +35,9 @@ def log_add(x: Tensor, y: Tensor) -> Tensor:
     the whole gradient. Equal precisions are common (a uniform start).
     """
     largest = ops.stop_gradient(ops.maximum(x, y))
-    return largest + ops.log(ops.exp(x - largest) + ops.exp(y - largest))
+    # `ops.subtract` lets float32 and float64 meet on TensorFlow too.
+    scaled = (ops.exp(ops.subtract(value, largest)) for value in (x, y))
+    return largest + ops.log(sum(scaled))
 
 
 def log_mean_precision(log_precision: Tensor) -> Tensor:
@@ -130,6 +132,7 @@ def kalman_update(
     """
     prior = float32(log_precision)
     observed = float32(observation_log_precision)
+    difference = ops.subtract(prior, observed)
     if isinstance(strength, (int, float)):
         if strength < 0:
             raise ValueError(
@@ -137,23 +140,24 @@ def kalman_update(
                 f"Received: strength={strength}"
             )
         if strength == 0:
-            gain = ops.ones_like(prior + observed)
+            gain = ops.ones_like(difference)
             posterior = ops.broadcast_to(observed, ops.shape(gain))
         else:
             log_strength = math.log(strength)
-            gain = ops.sigmoid(observed - prior - log_strength)
+            gain = ops.sigmoid(-difference - log_strength)
             posterior = log_add(prior + log_strength, observed)
     else:
         # The same two formulas without log s, so that s = 0 keeps its
         # gradient.
         strength = float32(strength)
-        ratio = ops.exp(ops.minimum(prior - observed, _LARGEST_EXPONENT))
-        gain = 1.0 / (1.0 + strength * ratio)
+        ratio = ops.exp(ops.minimum(difference, _LARGEST_EXPONENT))
+        gain = 1.0 / (1.0 + ops.multiply(strength, ratio))
         largest = ops.stop_gradient(ops.maximum(prior, observed))
         scaled_observed = ops.exp(
-            ops.maximum(observed - largest, -_LARGEST_EXPONENT)
+            ops.maximum(ops.subtract(observed, largest), -_LARGEST_EXPONENT)
         )
-        total = scaled_observed + strength * ops.exp(prior - largest)
+        scaled_prior = ops.exp(ops.subtract(prior, largest))
+        total = scaled_observed + ops.multiply(strength, scaled_prior)
         posterior = largest + ops.log(total)
     state = ops.convert_to_tensor(state)
     step = ops.cast(gain, state.dtype) * ops.cast(innovation, state.dtype)
@@ -202,7 +206,7 @@ def predict_log_precision(
         factor = ops.square(1.0 + float32(jacobian)) + 1e-6
         if log_variance.shape[-1] == 1 and factor.shape[-1] != 1:
             factor = ops.mean(factor, axis=-1, keepdims=True)
-        log_variance = log_variance + ops.log(factor)
+        log_variance = ops.add(log_variance, ops.log(factor))
     if log_process_noise is not None:
         log_variance = log_add(log_variance, float32(log_process_noise))
     return -log_variance

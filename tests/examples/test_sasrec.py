@@ -77,7 +77,7 @@ def test_prints_and_saves_the_comparison_and_does_not_train_again(
     assert capsys.readouterr().out.count("Finished before") == 2
     assert (tmp_path / "summary.csv").read_text() == summary
     # A changed setting is refused before anything is trained or replaced.
-    with pytest.raises(ValueError, match="dropout was 0.2 and now is 0.1"):
+    with pytest.raises(SystemExit, match="dropout was 0.2 and now is 0.1"):
         run_quick(sasrec, tmp_path, *options, "--dropout", "0.1")
 
 

@@ -9,8 +9,6 @@ import keras
 import numpy as np
 from keras import ops
 
-from tests.gradients import value_and_gradients
-
 POLICIES = ("mixed_float16", "mixed_bfloat16")
 
 
@@ -118,17 +116,36 @@ def variable_gradients(
     """Value and gradients of a scalar function of Keras variables.
 
     A variable that the function does not depend on has a gradient of zeros.
+    Nothing is compiled: a layer takes seconds to, and runs once.
     """
 
-    def pure(*values: Any) -> Any:
+    def pure(values: list[Any]) -> Any:
         mapping = list(zip(variables, values, strict=True))
         with keras.StatelessScope(state_mapping=mapping):
             # torch refuses a result that depends on no variable at all.
             return function() + 0.0 * ops.sum(values[0])
 
-    return value_and_gradients(
-        pure, *(ops.convert_to_numpy(v) for v in variables)
-    )
+    values = [ops.convert_to_tensor(ops.copy(v)) for v in variables]
+    if keras.backend.backend() == "jax":
+        import jax
+
+        value, gradients = jax.value_and_grad(pure)(values)
+    elif keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        with tf.GradientTape() as tape:
+            tape.watch(values)
+            value = pure(values)
+        gradients = tape.gradient(value, values, unconnected_gradients="zero")
+    else:
+        import torch
+
+        values = [v.detach().requires_grad_() for v in values]
+        value = pure(values)
+        gradients = torch.autograd.grad(
+            value, values, allow_unused=True, materialize_grads=True
+        )
+    return float(numpy(value)), arrays(list(gradients))
 
 
 def check_config(

@@ -226,8 +226,9 @@ def test_key_of_no_precision_is_not_seen():
         np.testing.assert_allclose(x, y, atol=1e-5)
 
 
-@pytest.mark.parametrize("variance", ["head", "channel"])
-@pytest.mark.parametrize("differentiate", [False, True])
+@pytest.mark.parametrize(
+    "variance, differentiate", [("head", False), ("channel", True)]
+)
 def test_a_query_without_keys_makes_no_observation(variance, differentiate):
     state, log_precision = inputs()
     layer = built(variance=variance, differentiate_statistics=differentiate)

@@ -58,6 +58,7 @@ def test_every_keras_activation_has_its_derivative(name):
         np.testing.assert_allclose(
             numpy(activation_derivative(activation)(x)),
             expected,
+            rtol=1e-5,
             atol=1e-5,
         )
 
@@ -71,6 +72,7 @@ def test_keyword_arguments_reach_the_derivative(name, arguments):
     np.testing.assert_allclose(
         numpy(activation_derivative(activation)(x)),
         expected,
+        rtol=1e-5,
         atol=1e-5,
     )
 
@@ -95,6 +97,7 @@ def test_gelu_equals_float64_finite_differences(approximate):
     np.testing.assert_allclose(
         numpy(activation_derivative(activation)(x.astype("float32"))),
         (gelu(x + 1e-6) - gelu(x - 1e-6)) / 2e-6,
+        rtol=1e-5,
         atol=1e-5,
     )
 

@@ -95,7 +95,7 @@ def test_identical_values_have_no_residual_variance():
     rng = np.random.default_rng(2)
     weights = make_weights(rng, 2, 5, 6)
     value = np.full((2, 6, VALUE_HEADS, 3), 1234.5, "float32")
-    residual = kriging_statistics(weights, value).residual_variance
+    residual = run(kriging_statistics, weights, value).residual_variance
     np.testing.assert_array_equal(numpy(residual), 0.0)
 
 
@@ -106,9 +106,8 @@ def test_residual_variance_is_never_negative():
     weights = weights / np.maximum(weights.sum(axis=-1, keepdims=True), 1e-9)
     value = np.full((2, 6, VALUE_HEADS, 3), 10.1, "float32")
     value[:, 0] = 0.0
-    residual = numpy(
-        kriging_statistics(weights.astype("float32"), value).residual_variance
-    )
+    observed = run(kriging_statistics, weights.astype("float32"), value)
+    residual = numpy(observed.residual_variance)
     assert np.all(residual >= 0.0)
     np.testing.assert_allclose(residual, 0.0, atol=1e-3)
 
@@ -124,7 +123,7 @@ def test_hidden_values_do_not_spoil_the_visible():
     log_precision = log_precisions(rng, (2, 6, VALUE_HEADS))
     log_precision[:, ~visible] = 1e4
     mask = np.broadcast_to(visible, (2, 1, 6))
-    observed = kriging_statistics(weights, value, log_precision, mask)
+    observed = run(kriging_statistics, weights, value, log_precision, mask)
     log_precision[:, ~visible] = 0.0
     _, residual, _, prior = moments(weights, value, log_precision)
     np.testing.assert_allclose(
@@ -177,11 +176,11 @@ def test_one_key_and_no_key():
     value = normals(rng, 1, 3, VALUE_HEADS, 2)
     log_precision = log_precisions(rng, (1, 3, VALUE_HEADS))
     observed = [
-        numpy(x) for x in kriging_statistics(weights, value, log_precision)
+        numpy(x) for x in run(kriging_statistics, weights, value, log_precision)
     ]
     repeated = np.repeat(value[:, 1], 2, axis=1)
     np.testing.assert_allclose(observed[0][:, 0], repeated, rtol=1e-6)
-    np.testing.assert_allclose(observed[1], 0.0, atol=1e-12)
+    np.testing.assert_allclose(observed[1], 0.0, atol=1e-6)
     np.testing.assert_array_equal(observed[2][:, 0], 1.0)
     np.testing.assert_allclose(
         observed[3][0, 0, :, 0],

@@ -34,11 +34,16 @@ def extreme_pairs():
     return pairs[None, None, :, 0], pairs[None, None, :, 1]
 
 
-def update(*arrays, strength, is_tensor):
-    """The update, its strength a tensor or a number."""
-    if is_tensor:
-        return run(kalman_update, *arrays, np.float32(strength))
-    return run(lambda *arrays: kalman_update(*arrays, strength), *arrays)
+def updates(*arrays, strength):
+    """The update with a number as its strength, and with a tensor."""
+    return run(
+        lambda *tensors: [
+            kalman_update(*tensors[:-1], strength),
+            kalman_update(*tensors),
+        ],
+        *arrays,
+        np.float32(strength),
+    )
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -57,34 +62,29 @@ def test_log_mean_precision_does_not_overflow(level):
     )
 
 
-@pytest.mark.parametrize("is_tensor", [False, True])
 @pytest.mark.parametrize(
     ("shape", "strength"),
     [(shape, STRENGTHS[(i + i // 4) % 4]) for i, shape in enumerate(SHAPES)],
 )
-def test_kalman_update_equals_the_reference(shape, strength, is_tensor):
+def test_kalman_update_equals_the_reference(shape, strength):
     rng = np.random.default_rng(2)
     state, innovation = normals(rng, 2, *shape)
     prior, observed = log_precisions(rng, (2, *shape))
     expected = reference.kalman_update(
         state, exp(prior), innovation, exp(observed), strength
     )
-    new_state, posterior, gain = update(
-        *(state, prior, innovation, observed),
-        strength=strength,
-        is_tensor=is_tensor,
-    )
-    np.testing.assert_allclose(
-        numpy(new_state), expected[0], rtol=1e-4, atol=1e-6
-    )
-    assert_log_close(posterior, expected[1])
-    np.testing.assert_allclose(numpy(gain), expected[2], rtol=1e-4)
+    arrays = (state, prior, innovation, observed)
+    for new_state, posterior, gain in updates(*arrays, strength=strength):
+        np.testing.assert_allclose(
+            numpy(new_state), expected[0], rtol=1e-4, atol=1e-6
+        )
+        assert_log_close(posterior, expected[1])
+        np.testing.assert_allclose(numpy(gain), expected[2], rtol=1e-4)
 
 
-@pytest.mark.parametrize("is_tensor", [False, True])
 @pytest.mark.parametrize("strength", STRENGTHS)
 @pytest.mark.parametrize("widths", [(1, 1), (1, 5), (5, 1)])
-def test_kalman_update_broadcasts_token_precisions(widths, strength, is_tensor):
+def test_kalman_update_broadcasts_token_precisions(widths, strength):
     rng = np.random.default_rng(3)
     state, innovation = normals(rng, 2, 2, 3, 5)
     prior = log_precisions(rng, (2, 3, widths[0]))
@@ -93,31 +93,24 @@ def test_kalman_update_broadcasts_token_precisions(widths, strength, is_tensor):
     expected = reference.kalman_update(
         state, exp(prior) * ones, innovation, exp(observed) * ones, strength
     )
-    new_state, posterior, gain = update(
-        *(state, prior, innovation, observed),
-        strength=strength,
-        is_tensor=is_tensor,
-    )
-    np.testing.assert_allclose(
-        numpy(new_state), expected[0], rtol=1e-4, atol=1e-6
-    )
-    assert_log_close(posterior, expected[1])
-    np.testing.assert_allclose(numpy(gain), expected[2], rtol=1e-4)
+    arrays = (state, prior, innovation, observed)
+    for new_state, posterior, gain in updates(*arrays, strength=strength):
+        np.testing.assert_allclose(
+            numpy(new_state), expected[0], rtol=1e-4, atol=1e-6
+        )
+        assert_log_close(posterior, expected[1])
+        np.testing.assert_allclose(numpy(gain), expected[2], rtol=1e-4)
 
 
-@pytest.mark.parametrize("is_tensor", [False, True])
-def test_kalman_update_at_strength_zero_is_the_residual_connection(is_tensor):
+def test_kalman_update_at_strength_zero_is_the_residual_connection():
     rng = np.random.default_rng(4)
     state, innovation = normals(rng, 2, 2, 3, 5)
     prior, observed = log_precisions(rng, (2, 2, 3, 5), spread=10.0)
-    new_state, posterior, gain = update(
-        *(state, prior, innovation, observed),
-        strength=0.0,
-        is_tensor=is_tensor,
-    )
-    np.testing.assert_array_equal(numpy(new_state), state + innovation)
-    np.testing.assert_array_equal(numpy(gain), 1.0)
-    np.testing.assert_allclose(numpy(posterior), observed, atol=1e-5)
+    arrays = (state, prior, innovation, observed)
+    for new_state, posterior, gain in updates(*arrays, strength=0.0):
+        np.testing.assert_array_equal(numpy(new_state), state + innovation)
+        np.testing.assert_array_equal(numpy(gain), 1.0)
+        np.testing.assert_allclose(numpy(posterior), observed, atol=1e-5)
 
 
 @pytest.mark.parametrize("strength", STRENGTHS)
@@ -278,6 +271,29 @@ def test_half_states_keep_float32_precisions(dtype):
         atol=3e-2,
     )
     np.testing.assert_array_equal(numpy(results[1]), numpy(expected[1]))
+
+
+def test_float64_and_float32_precisions_meet():
+    """NumPy's own arrays are float64; weights are float32."""
+    rng = np.random.default_rng(14)
+    state, prior, observed = normals(rng, 3, 1, 2, 3)
+    for strength in (0.0, 0.5, keras.ops.convert_to_tensor(0.5)):
+        expected = kalman_update(state, prior, state, observed, strength)
+        for arrays in (
+            (state, prior.astype("float64"), state, observed),
+            (state, prior, state, observed.astype("float64")),
+        ):
+            actual = kalman_update(*arrays, strength)
+            for result, wanted in zip(actual, expected, strict=True):
+                np.testing.assert_allclose(
+                    numpy(result), numpy(wanted), rtol=1e-5, atol=1e-6
+                )
+    np.testing.assert_allclose(
+        numpy(predict_log_precision(prior.astype("float64"), state, 0.5)),
+        numpy(predict_log_precision(prior, state, 0.5)),
+        rtol=1e-5,
+        atol=1e-6,
+    )
 
 
 def test_a_negative_strength_raises():

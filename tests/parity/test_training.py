@@ -45,7 +45,9 @@ def epoch_losses(options):
         start = np.zeros(weight.shape) if weight.shape[1:] > (1,) else start
         weight.assign(start + rng.normal(scale=0.1, size=weight.shape))
     model.compile(keras.optimizers.Adam(1e-2), loss=FullSoftmax())
-    dataset = SequenceDataset(sequences(), max_length=10, batch_size=8, seed=1)
+    dataset = SequenceDataset(
+        sequences(), 10, batch_size=8, bucket_lengths=[10], seed=1
+    )
     return model.fit(dataset, epochs=3, verbose=0).history["loss"]
 
 
