@@ -362,7 +362,7 @@ def test_strength_stays_at_zero_when_a_step_would_make_it_negative():
     layer = BFTLayer(2, 6, strength=0.01, trainable_strength=True)
     layer(state, log_precision)
     optimizer = keras.optimizers.SGD(1.0)
-    gradients = [keras.ops.zeros_like(w) for w in layer.trainable_variables]
+    gradients = [keras.ops.zeros(w.shape) for w in layer.trainable_variables]
     index = [w is layer.strength for w in layer.trainable_variables].index(True)
     gradients[index] = keras.ops.convert_to_tensor(0.5)
     optimizer.apply(gradients, layer.trainable_variables)
