@@ -1,0 +1,44 @@
+"""The Python examples of the README run as they stand."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+
+README = Path(__file__).parents[1] / "README.md"
+
+
+def blocks():
+    return re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+
+
+def test_the_functional_model_trains():
+    names = {}
+    exec(blocks()[0], names)
+    model = names["model"]
+    model.compile("adam", "binary_crossentropy")
+    ids = np.array([[1, 2, 0], [3, 0, 0]])
+    before = model.get_weights()
+    model.fit(ids, np.array([[1.0], [0.0]]), verbose=0)
+    changed = [
+        np.any(old != new)
+        for old, new in zip(before, model.get_weights(), strict=True)
+    ]
+    assert sum(changed) > len(changed) / 2
+    assert model.predict(ids, verbose=0).shape == (2, 1)
+
+
+def test_the_recommender_trains_and_recommends(tmp_path, monkeypatch, capsys):
+    rng = np.random.default_rng(0)
+    items = rng.integers(1, 20, size=(60, 8))
+    rows = [
+        f"u{user},item-{item},{time}"
+        for user, history in enumerate(items)
+        for time, item in enumerate(history)
+    ]
+    (tmp_path / "clicks.csv").write_text(
+        "\n".join(["user,item,time", *rows]) + "\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    exec(blocks()[1].replace("epochs=20", "epochs=1, verbose=0"), {})
+    assert capsys.readouterr().out.count("item-") == 10
