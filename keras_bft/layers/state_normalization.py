@@ -59,12 +59,12 @@ class StateNormalization(FilterLayer):
     def build(self, state_shape: tuple[int | None, ...]) -> None:
         width = (state_shape[-1],)
         self.gamma = self.add_weight(
-            shape=width, initializer="ones", name="gamma"
+            shape=width, initializer="ones", autocast=False, name="gamma"
         )
         self.beta = None
         if self.kind == "layer":
             self.beta = self.add_weight(
-                shape=width, initializer="zeros", name="beta"
+                shape=width, initializer="zeros", autocast=False, name="beta"
             )
         self.built = True
 
@@ -74,9 +74,9 @@ class StateNormalization(FilterLayer):
             x = x - ops.mean(x, axis=-1, keepdims=True)
         mean_square = ops.mean(ops.square(x), axis=-1, keepdims=True)
         spread = ops.sqrt(mean_square + self.epsilon)
-        normalized = x / spread * self.gamma
+        normalized = x / spread * float32(self.gamma)
         if self.beta is not None:
-            normalized = normalized + self.beta
+            normalized = normalized + float32(self.beta)
         return self.cast_state(normalized), ops.squeeze(spread, axis=-1)
 
     def jacobian(self, state: Tensor) -> Tensor:

@@ -323,7 +323,7 @@ def test_pairs_train_in_a_functional_model(form):
     log_precision = PrecisionEmbedding(5)(symbol)
     for _ in range(2):
         state, log_precision = BFTLayer(
-            2, 6, causal=True, form=form, trainable_strength=True, dropout=0.1
+            2, 6, causal=True, form=form, trainable_strength=True
         )(state, log_precision)
     model = keras.Model(symbol, [state, log_precision])
     model.compile(keras.optimizers.Adam(0.01), ["mse", "mse"])

@@ -237,7 +237,8 @@ def test_the_future_changes_nothing_earlier(form, mode, normalize_first):
         "seed": 3,
     }
     changed, changed_log_precision = state.copy(), log_precision.copy()
-    changed[:, 3:] += 100.0
+    other, _ = inputs(seed=1)
+    changed[:, 3:] = 5.0 * other[:, 3:]
     changed_log_precision[:, 3:] += 20.0
     for training in (False, True):
         # A fresh layer draws the same dropout again.
