@@ -239,14 +239,15 @@ class SASRec(SequentialRecommender):
         real = ops.not_equal(items, 0)
         position = ops.cumsum(ops.cast(real, "int32"), axis=1) - 1
         position = ops.maximum(position, 0)
-        embedded = self.item_embedding(items) * self.input_scale
-        state = embedded + self.position_embedding(position) * self.input_scale
+        embedded = self.item_embedding(items)
+        state = embedded + self.position_embedding(position)
+        state = state * self.input_scale
         state = self.embedding_dropout(state, training=training)
         log_precision = None
         if isinstance(self.prior, PrecisionEmbedding):
             log_precision = self.prior(items)
         elif self.prior is not None:
-            log_precision = self.prior(embedded)
+            log_precision = self.prior(embedded * self.input_scale)
         for block in self.blocks:
             output = block(
                 state, log_precision, padding_mask=real, training=training

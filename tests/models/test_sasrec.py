@@ -56,6 +56,7 @@ def test_config():
         carry_units=False,
         strength=0.5,
         trainable_strength=True,
+        scale_embeddings=False,
         dropout_mode="renormalized",
         activation="relu",
         normalize_first=False,
@@ -84,26 +85,36 @@ def test_config():
     assert len({block.get_config()["seed"] for block in model.blocks}) == 3
 
 
-@pytest.mark.parametrize("carry_units", [False, True])
+@pytest.mark.parametrize(
+    ("carry_units", "scale_embeddings", "variance"),
+    [(False, True, 1.0), (True, True, 1.0), (True, False, 1.0 / DIM)],
+)
 @pytest.mark.parametrize("prior", ["item", "mlp"])
-def test_the_filter_starts_at_a_ratio_of_one(carry_units, prior):
-    model = built(carry_units=carry_units, prior=prior)
-    log_variance = -np.log(DIM) if carry_units else 0.0
+def test_the_filter_starts_at_a_ratio_of_one(
+    carry_units, scale_embeddings, variance, prior
+):
+    model = built(
+        carry_units=carry_units, scale_embeddings=scale_embeddings, prior=prior
+    )
+    log_variance = np.log(variance)
     embedded = keras.ops.zeros((2, MAX_LENGTH, DIM))
     start = model.prior(ITEMS if prior == "item" else embedded)
-    np.testing.assert_allclose(numpy(start), -log_variance, rtol=1e-6)
+    np.testing.assert_allclose(numpy(start), -log_variance, atol=1e-6)
     for block in model.blocks:
         noise = block.feed_forward.log_process_noise
         np.testing.assert_allclose(numpy(noise), log_variance - 2.0, rtol=1e-6)
 
 
-def test_embeddings_have_the_variance_that_the_prior_says():
+@pytest.mark.parametrize("scale_embeddings", [False, True])
+def test_embeddings_have_the_variance_that_the_prior_says(scale_embeddings):
     keras.utils.set_random_seed(0)
-    model = SASRec(2000, 4, 16)
+    model = SASRec(2000, 4, 16, scale_embeddings=scale_embeddings)
     model.build((None, 4))
-    log_variance = np.log(np.var(numpy(model.item_embedding.embeddings)))
+    embedded = numpy(model.item_embedding.embeddings)
+    if scale_embeddings:
+        embedded = 4.0 * embedded
     start = numpy(model.prior.embeddings)
-    np.testing.assert_allclose(start, -log_variance, atol=0.05)
+    np.testing.assert_allclose(start, -np.log(np.var(embedded)), atol=0.05)
 
 
 @pytest.mark.parametrize("prior", ["item", "mlp"])
@@ -161,6 +172,8 @@ def expected_states(model, items):
     table = numpy(model.item_embedding.embeddings)
     state = table[items]
     state = state + numpy(model.position_embedding.embeddings)[position]
+    if model.get_config()["scale_embeddings"]:
+        state = state * np.sqrt(DIM)
     log_precision = numpy(model.prior.embeddings)[items]
     length = items.shape[1]
     visible = real[:, None] & np.tril(np.ones((length, length), bool))
@@ -176,6 +189,7 @@ def expected_states(model, items):
         {},
         {"precision": "token", "carry_units": False},
         {"normalize_first": False, "key_precision": "per_head"},
+        {"scale_embeddings": False},
     ],
     ids=str,
 )
