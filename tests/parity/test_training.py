@@ -42,8 +42,9 @@ def epoch_losses(options):
         # Kernels and tables start from numbers of the backend, the rest from
         # constants.
         start = keras.ops.convert_to_numpy(weight)
-        start = np.zeros(weight.shape) if weight.shape[1:] > (1,) else start
-        weight.assign(start + rng.normal(scale=0.1, size=weight.shape))
+        shape = tuple(weight.shape)
+        start = np.zeros(shape) if shape[1:] > (1,) else start
+        weight.assign(start + rng.normal(scale=0.1, size=shape))
     model.compile(keras.optimizers.Adam(1e-2), loss=FullSoftmax())
     dataset = SequenceDataset(
         sequences(), 10, batch_size=8, bucket_lengths=[10], seed=1
