@@ -118,11 +118,13 @@ def test_every_option_trains(options):
     curve = losses(model, *data, epochs=2)
     assert np.all(np.isfinite(curve))
     for weight in model.trainable_weights:
-        # Softmax does not see biases of keys, nor strength zero the prior; and
-        # a strength of zero may be pushed down, where it cannot go.
+        # Softmax does not see biases of keys, nor strength zero the filter's
+        # parameters; and zero may be pushed down, where it cannot go.
         unseen = weight.path.endswith("key/bias") or (
-            weight.path.endswith(("/strength", "prior/log_precision"))
-            and options.get("strength") == 0.0
+            options.get("strength") == 0.0
+            and weight.path.endswith(
+                ("/strength", "/log_precision", "/log_process_noise")
+            )
         )
         if not unseen:
             after = numpy(weight)
