@@ -26,6 +26,11 @@ class FilterLayer(keras.layers.Layer):
         """Casts a state to the dtype that the layer computes in."""
         return ops.cast(state, self.compute_dtype)
 
+    def cast_statistic(self, x: Tensor) -> Tensor:
+        """Casts to the dtype of statistics: float32, or a float64 policy's."""
+        wide = self.compute_dtype == "float64"
+        return ops.cast(x, "float64" if wide else "float32")
+
     def cast_precision(self, log_precision: Tensor) -> Tensor:
         """Casts a log-precision to float32, whatever the dtype policy."""
         return ops.cast(log_precision, "float32")

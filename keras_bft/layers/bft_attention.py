@@ -279,7 +279,7 @@ class BFTAttention(FilterLayer):
 
         if key_log_precision is None:
             key_log_precision = unit_snr_log_precision(
-                state if context is None else context
+                state if context is None else keys
             )
         weights = kriging_weights(
             query,

@@ -66,7 +66,7 @@ class KalmanResidual(FilterLayer):
         state, log_precision, _ = kalman_update(
             self.cast_state(state),
             self.cast_precision(log_precision),
-            innovation,
+            self.cast_state(innovation),
             self.cast_precision(observation_log_precision),
             self.strength if strength is None else strength,
         )

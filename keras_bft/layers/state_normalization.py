@@ -9,7 +9,6 @@ from keras_bft.layers._filter_layer import FilterLayer
 from keras_bft.layers._filter_layer import check_choice
 from keras_bft.ops import layer_norm_jacobian
 from keras_bft.ops import rms_norm_jacobian
-from keras_bft.ops.precision import float32
 from keras_bft.typing import Tensor
 
 NORMALIZATIONS = ("layer", "rms")
@@ -69,14 +68,14 @@ class StateNormalization(FilterLayer):
         self.built = True
 
     def call(self, state: Tensor) -> tuple[Tensor, Tensor]:
-        x = float32(state)
+        x = self.cast_statistic(state)
         if self.kind == "layer":
             x = x - ops.mean(x, axis=-1, keepdims=True)
         mean_square = ops.mean(ops.square(x), axis=-1, keepdims=True)
         spread = ops.sqrt(mean_square + self.epsilon)
-        normalized = x / spread * float32(self.gamma)
+        normalized = x / spread * self.cast_statistic(self.gamma)
         if self.beta is not None:
-            normalized = normalized + float32(self.beta)
+            normalized = normalized + self.cast_statistic(self.beta)
         return self.cast_state(normalized), ops.squeeze(spread, axis=-1)
 
     def jacobian(self, state: Tensor) -> Tensor:
@@ -84,7 +83,11 @@ class StateNormalization(FilterLayer):
         function = (
             layer_norm_jacobian if self.kind == "layer" else rms_norm_jacobian
         )
-        return function(state, self.gamma, self.epsilon)
+        return function(
+            self.cast_statistic(state),
+            self.cast_statistic(self.gamma),
+            self.epsilon,
+        )
 
     @property
     def mean_factor(self) -> float:

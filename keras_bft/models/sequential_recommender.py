@@ -95,7 +95,19 @@ class SequentialRecommender(keras.Model):
                 "`loss` must be one of `keras_bft.losses`, which score states "
                 f"against the item table. Received: loss={loss!r}"
             )
+        self._jit_compile_argument = kwargs.get("jit_compile", "auto")
         super().compile(optimizer=optimizer, loss=loss, **kwargs)
+
+    def get_compile_config(self) -> dict[str, Any] | None:
+        """Returns the compile arguments, `jit_compile` as it was given.
+
+        Keras keeps what `"auto"` came to on this backend. A model saved on
+        JAX would then compile on torch too, which takes minutes.
+        """
+        config = super().get_compile_config()
+        if config is not None:
+            config["jit_compile"] = self._jit_compile_argument
+        return config
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compiles a loaded model as it was compiled when saved."""

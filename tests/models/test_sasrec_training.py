@@ -67,7 +67,12 @@ def losses(model, *data, epochs=1, **options):
 @each_model
 def test_learns_what_comes_next(bayesian):
     model = compiled(small(bayesian=bayesian, num_layers=2))
-    curve = losses(model, dataset(bucket_lengths=[MAX_LENGTH]), epochs=60)
+    rows = [
+        [successor(first, steps) for steps in range(MAX_LENGTH + 1)]
+        for first in range(1, NUM_ITEMS + 1)
+    ]
+    data = SequenceDataset(rows, max_length=MAX_LENGTH, batch_size=8)
+    curve = losses(model, data, epochs=60)
     assert curve[0] > 1.5 and curve[-1] < 0.3
     # Also for histories, and lengths, that no user of the training had.
     histories = [[7, 8], [3, 4, 5], [5, 6, 7, 8, 1, 2, 3, 4, 5], [2, 3, 4, 5]]
@@ -136,9 +141,7 @@ def test_every_source_of_data_trains_the_same():
     inputs, targets = one_batch()
 
     def trained(*data, **options):
-        model = compiled(small())
-        curve = losses(model, *data, epochs=2, **options)
-        return [*curve, *model.score([[1, 2], [5]])[:, 1:].ravel()]
+        return losses(compiled(small()), *data, epochs=4, **options)
 
     expected = trained(inputs, targets, batch_size=8)
     sources = [dataset(bucket_lengths=[MAX_LENGTH], shuffle=False)]
@@ -158,20 +161,15 @@ def test_every_source_of_data_trains_the_same():
 
 def test_buckets_of_several_lengths_train_with_validation_data():
     model = compiled(small())
-    training = dataset(bucket_lengths=[3, 4, MAX_LENGTH], batch_size=3)
+    training = dataset(bucket_lengths=[4, MAX_LENGTH], batch_size=3)
     history = model.fit(
-        training, validation_data=dataset(), epochs=6, verbose=0
+        training, validation_data=one_batch(), epochs=6, verbose=0
     ).history
     assert history["loss"][-1] < history["loss"][0]
     assert history["val_loss"][-1] < history["val_loss"][0]
+    validation = dataset(bucket_lengths=[MAX_LENGTH])
     assert history["val_loss"][-1] == pytest.approx(
-        model.evaluate(dataset(), verbose=0), rel=1e-5
-    )
-    validated = model.fit(
-        *one_batch(), validation_data=one_batch(), verbose=0
-    ).history
-    assert validated["val_loss"][0] == pytest.approx(
-        model.evaluate(*one_batch(), verbose=0), rel=1e-5
+        model.evaluate(validation, verbose=0), rel=1e-5
     )
 
 
@@ -188,20 +186,24 @@ def test_policies_train(policy, tmp_path):
     np.testing.assert_array_equal(
         loaded.score(histories), model.score(histories)
     )
-    np.testing.assert_allclose(
-        losses(loaded, *data), losses(model, *data), rtol=1e-3
-    )
+    # The scale of the loss, under float16, goes on as well.
+    for x, y in zip(
+        loaded.optimizer.variables, model.optimizer.variables, strict=True
+    ):
+        np.testing.assert_array_equal(numpy(x), numpy(y))
 
 
 def test_the_seed_decides_the_dropout():
-    def curve(seed):
-        model = compiled(small(dropout=0.5, seed=seed), learning_rate=0.0)
-        return losses(model, *one_batch(), epochs=3)
+    items, _ = one_batch()
 
-    first = curve(1)
-    assert curve(1) == first
-    assert curve(2) != first
-    assert len(set(first)) == 3
+    def states(seed):
+        model = small(dropout=0.5, seed=seed)
+        return [numpy(model(items, training=True)) for _ in range(2)]
+
+    first, second = states(1)
+    np.testing.assert_array_equal(states(1), [first, second])
+    assert np.any(states(2)[0] != first)
+    assert np.any(first != second)
 
 
 def test_prior_precisions_are_learned_of_items_that_occur():

@@ -180,6 +180,15 @@ def test_the_default_loss_is_the_full_softmax():
     assert type(model.loss) is FullSoftmax
 
 
+def test_a_saved_model_compiles_as_its_next_backend_does():
+    model, _ = built()
+    assert model.get_compile_config() is None
+    model.compile()
+    assert model.get_compile_config()["jit_compile"] == "auto"
+    model.compile(jit_compile=False)
+    assert model.get_compile_config()["jit_compile"] is False
+
+
 @pytest.mark.parametrize("loss", ["mse", keras.losses.MeanSquaredError()])
 def test_other_losses_raise(loss):
     with pytest.raises(TypeError, match="Received: loss="):
