@@ -25,17 +25,18 @@ from pathlib import Path
 
 import keras
 from _comparison_plot import plot_comparison
-from _resumable_runs import ResumableTraining
-from _resumable_runs import claim_folder
-from _resumable_runs import fingerprint
-from _resumable_runs import read_history
-from _resumable_runs import write_history
 from _sasrec_arguments import parse_arguments
 
 import keras_bft
 from keras_bft.data import Interactions
 from keras_bft.data import LeaveOneOut
 from keras_bft.evaluation import Ranking
+from keras_bft.training import ResumableTraining
+from keras_bft.training import claim_folder
+from keras_bft.training import fingerprint
+from keras_bft.training import read_history
+from keras_bft.training import replacing
+from keras_bft.training import write_history
 
 MODELS = {"plain": False, "BFT": True}
 # Users scored at a time: the larger, the fewer sizes of a rest to compile.
@@ -171,9 +172,8 @@ def run(
         verbose=sys.stdout.isatty(),
     )
     # The file marks the run as finished, so it appears only when whole.
-    part = folder / "ranks.csv.part"
-    ranking.to_csv(part)
-    part.replace(ranks)
+    with replacing(ranks) as part:
+        ranking.to_csv(part)
     (folder / "checkpoint.npz").unlink()
     return ranking
 

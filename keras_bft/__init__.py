@@ -1,19 +1,23 @@
 """Bayesian Filtering Transformers for Keras 3."""
 
 from keras_bft import data
+from keras_bft import diagnostics
 from keras_bft import evaluation
 from keras_bft import layers
 from keras_bft import losses
 from keras_bft import models
 from keras_bft import ops
+from keras_bft import training
 from keras_bft._version import __version__
 
 __all__ = [
     "__version__",
     "data",
+    "diagnostics",
     "evaluation",
     "layers",
     "losses",
     "models",
     "ops",
+    "training",
 ]

@@ -168,8 +168,17 @@ class Interactions:
             List of `U` int32 arrays of shape `(length,)`, in the order of the
             user codes; empty for a user without a row.
         """
+        return self._by_user(self.item_codes.astype(np.int32))
+
+    def sequence_timestamps(self) -> list[np.ndarray] | None:
+        """Times of the items of `sequences()`, `None` if there are none."""
+        if self.timestamps is None:
+            return None
+        return self._by_user(self.timestamps)
+
+    def _by_user(self, values: np.ndarray) -> list[np.ndarray]:
         ends = np.cumsum(np.bincount(self.user_codes, minlength=self.num_users))
-        return np.split(self.item_codes.astype(np.int32), ends[:-1])
+        return np.split(values, ends[:-1])
 
     def k_core(self, k: int) -> "Interactions":
         """Keeps users and items with at least `k` interactions each.

@@ -21,6 +21,9 @@ class LeaveOneOut:
         test_histories: `E` arrays: all items before the last, the validation
             item included.
         test_targets: The last item, shape `(E,)`, int64.
+        train_timestamps: Times of `train`, `None` if there are none.
+        validation_timestamps: Times of `validation_histories`, or `None`.
+        test_timestamps: Times of `test_histories`, or `None`.
     """
 
     train: list[np.ndarray]
@@ -29,6 +32,9 @@ class LeaveOneOut:
     validation_targets: np.ndarray
     test_histories: list[np.ndarray]
     test_targets: np.ndarray
+    train_timestamps: list[np.ndarray] | None = None
+    validation_timestamps: list[np.ndarray] | None = None
+    test_timestamps: list[np.ndarray] | None = None
 
     @property
     def num_not_evaluated(self) -> int:
@@ -58,7 +64,10 @@ class LeaveOneOut:
         return counts
 
 
-def leave_one_out(sequences: Sequence[np.ndarray]) -> LeaveOneOut:
+def leave_one_out(
+    sequences: Sequence[np.ndarray],
+    timestamps: Sequence[np.ndarray] | None = None,
+) -> LeaveOneOut:
     """Holds out each user's last item for test, the one before for validation.
 
     Users with fewer than three items stay in training whole and are not
@@ -67,12 +76,14 @@ def leave_one_out(sequences: Sequence[np.ndarray]) -> LeaveOneOut:
     Args:
         sequences: Item codes of each user, oldest first: 1-D integer arrays, as
             `Interactions.sequences` gives them.
+        timestamps: Their times, as `Interactions.sequence_timestamps` gives
+            them, to be split alike; `None` if there are none.
 
     Returns:
         The split.
 
     Raises:
-        ValueError: If no user has three items.
+        ValueError: If no user has three items, or `timestamps` do not fit.
 
     Examples:
 
@@ -92,6 +103,23 @@ def leave_one_out(sequences: Sequence[np.ndarray]) -> LeaveOneOut:
             f"{max(map(len, sequences), default=0)} items"
         )
     evaluated = set(users)
+    times: dict[str, list[np.ndarray]] = {}
+    if timestamps is not None:
+        if [len(t) for t in timestamps] != [len(s) for s in sequences]:
+            raise ValueError(
+                "`timestamps` must have one time for each item. Received: "
+                f"{len(timestamps)} sequences of {sum(map(len, timestamps))} "
+                f"times for {len(sequences)} sequences of "
+                f"{sum(map(len, sequences))} items"
+            )
+        times = {
+            "train_timestamps": [
+                user_times[:-2] if i in evaluated else user_times
+                for i, user_times in enumerate(timestamps)
+            ],
+            "validation_timestamps": [timestamps[i][:-2] for i in users],
+            "test_timestamps": [timestamps[i][:-1] for i in users],
+        }
     return LeaveOneOut(
         train=[
             sequence[:-2] if i in evaluated else sequence
@@ -106,4 +134,5 @@ def leave_one_out(sequences: Sequence[np.ndarray]) -> LeaveOneOut:
         test_targets=np.array(
             [sequences[i][-1] for i in users], dtype=np.int64
         ),
+        **times,
     )

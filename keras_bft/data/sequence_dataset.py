@@ -11,6 +11,7 @@ import numpy as np
 from keras_bft.data.buckets import choose_bucket_lengths
 from keras_bft.data.padding import flatten_sequences
 from keras_bft.data.padding import padded_rows
+from keras_bft.data.timestamps import flatten_timestamps
 
 
 class SequenceDataset(keras.utils.PyDataset):
@@ -46,6 +47,9 @@ class SequenceDataset(keras.utils.PyDataset):
         shuffle: Whether to shuffle. Without it rows keep their order within a
             length.
         seed: Integer seed of the shuffling, at least 0.
+        timestamps: Times of the items of each user, integers in seconds, such
+            as `LeaveOneOut.train_timestamps`. A batch's inputs are then a pair
+            of the items and the seconds since the first item of the sequence.
         **kwargs: `workers`, `use_multiprocessing` and `max_queue_size` of
             `keras.utils.PyDataset`. Leave `workers` at 1: a batch takes tens of
             microseconds, and with more workers the queue of Keras 3.15 carries
@@ -72,6 +76,9 @@ class SequenceDataset(keras.utils.PyDataset):
     1
     """
 
+    # Positions by which the targets come after the inputs.
+    lag = 1
+
     def __init__(
         self,
         sequences: Iterable[Any],
@@ -80,9 +87,11 @@ class SequenceDataset(keras.utils.PyDataset):
         bucket_lengths: str | Sequence[int] = "auto",
         shuffle: bool = True,
         seed: int = 0,
+        timestamps: Iterable[Any] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        sequences = list(sequences)
         _check_positive("max_length", max_length)
         _check_positive("batch_size", batch_size)
         self.max_length = max_length
@@ -100,8 +109,11 @@ class SequenceDataset(keras.utils.PyDataset):
             )
         self.num_without_target = int(np.count_nonzero(~has_target))
         self._items = items
-        self._lengths = np.minimum(lengths[has_target] - 1, max_length)
-        self._starts = ends[has_target] - self._lengths - 1
+        self._lengths = np.minimum(lengths[has_target] - self.lag, max_length)
+        self._starts = ends[has_target] - self._lengths - self.lag
+        self._times = None
+        if timestamps is not None:
+            self._times = flatten_timestamps(timestamps, lengths)
         self.bucket_lengths = self._resolve_bucket_lengths(bucket_lengths)
         self._bucket = np.searchsorted(self.bucket_lengths, self._lengths)
         self.epoch = 0
@@ -174,7 +186,7 @@ class SequenceDataset(keras.utils.PyDataset):
         """Number of batches of an epoch, the same in each."""
         return len(self._batches)
 
-    def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+    def __getitem__(self, index: int) -> tuple[Any, np.ndarray]:
         """Batch of the current epoch.
 
         Args:
@@ -182,7 +194,8 @@ class SequenceDataset(keras.utils.PyDataset):
 
         Returns:
             Tuple of inputs and targets, both `(batch_size, length)`, int32,
-            0 where there is no item.
+            0 where there is no item. With timestamps the inputs are a tuple of
+            two such arrays.
 
         Raises:
             IndexError: If there is no such batch.
@@ -192,9 +205,20 @@ class SequenceDataset(keras.utils.PyDataset):
         lengths = np.zeros(self.batch_size, dtype=np.int64)
         starts[: len(rows)] = self._starts[rows]
         lengths[: len(rows)] = self._lengths[rows]
-        inputs = padded_rows(self._items, starts, lengths, length)
-        targets = padded_rows(self._items, starts + 1, lengths, length)
-        return inputs, targets
+        inputs, targets = self._rows(index, starts, lengths, length)
+        if self._times is None:
+            return inputs, targets
+        times = padded_rows(self._times, starts, lengths, length)
+        return (inputs, times), targets
+
+    def _rows(
+        self, index: int, starts: np.ndarray, lengths: np.ndarray, length: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Inputs and targets of a batch, `(batch_size, length)` each."""
+        return (
+            padded_rows(self._items, starts, lengths, length),
+            padded_rows(self._items, starts + self.lag, lengths, length),
+        )
 
     def on_epoch_end(self) -> None:
         """Moves to the next epoch. Keras calls it."""

@@ -25,6 +25,8 @@ class RankingCallback(keras.callbacks.Callback):
             catalogue. Defaults to `True`.
         batch_size: Users scored at a time. Defaults to 256.
         ks: Lengths of the list. Defaults to 10 alone.
+        timestamps: Times of the items of each history, for a model that reads
+            them.
 
     Examples:
 
@@ -54,6 +56,7 @@ class RankingCallback(keras.callbacks.Callback):
         filter_seen: bool = True,
         batch_size: int = 256,
         ks: Sequence[int] = (10,),
+        timestamps: Sequence[Any] | None = None,
     ) -> None:
         super().__init__()
         self.histories = histories
@@ -61,6 +64,7 @@ class RankingCallback(keras.callbacks.Callback):
         self.filter_seen = filter_seen
         self.batch_size = batch_size
         self.ks = ks
+        self.timestamps = timestamps
 
     def on_epoch_end(
         self, epoch: int, logs: dict[str, float] | None = None
@@ -72,6 +76,7 @@ class RankingCallback(keras.callbacks.Callback):
             self.targets,
             filter_seen=self.filter_seen,
             batch_size=self.batch_size,
+            timestamps=self.timestamps,
             verbose=False,
         )
         if logs is not None:

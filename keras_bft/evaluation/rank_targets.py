@@ -11,13 +11,14 @@ from keras_bft.evaluation.ranking import Ranking
 
 
 def rank_targets(
-    score: Callable[[list[np.ndarray]], Any] | Any,
+    score: Callable[..., Any] | Any,
     histories: Sequence[Any],
     targets: Any,
     *,
     filter_seen: bool = True,
     batch_size: int = 256,
     users: Any = None,
+    timestamps: Sequence[Any] | None = None,
     verbose: bool = True,
 ) -> Ranking:
     """Ranks each user's target among all items, never a sample of them.
@@ -52,6 +53,9 @@ def rank_targets(
         batch_size: Users scored at a time. Defaults to 256.
         users: Names or numbers of the users, of shape `(num_users,)`, for the
             result and for messages. Defaults to 0, 1, 2 and so on.
+        timestamps: Times of the items of each history, for a model that reads
+            them. `score` is then also given `timestamps=`, a list of those of
+            its histories.
         verbose: Whether to show a progress bar. Defaults to `True`.
 
     Returns:
@@ -87,6 +91,12 @@ def rank_targets(
         raise ValueError(
             f"`batch_size` must be positive. Received: batch_size={batch_size}"
         )
+    if timestamps is not None and len(timestamps) != len(histories):
+        raise ValueError(
+            "`timestamps` must have one sequence per history. Received: "
+            f"len(timestamps)={len(timestamps)}, "
+            f"len(histories)={len(histories)}"
+        )
     score_batch = score.score if hasattr(score, "score") else score
     arrays = [_integers(history, "histories") for history in histories]
     lengths = np.array([len(history) for history in arrays])
@@ -99,8 +109,11 @@ def rank_targets(
     for start in range(0, len(targets), batch_size):
         batch = by_length[start : start + batch_size]
         batch_histories = [arrays[user] for user in batch]
+        times = {}
+        if timestamps is not None:
+            times["timestamps"] = [timestamps[user] for user in batch]
         scores = _checked_scores(
-            score_batch(batch_histories), users[batch], num_items
+            score_batch(batch_histories, **times), users[batch], num_items
         )
         num_items = scores.shape[1] - 1
         ranks[batch] = _rank_batch(

@@ -2,7 +2,9 @@
 
 from keras_bft.layers.attention_dropout import AttentionDropout
 from keras_bft.layers.bft_attention import BFTAttention
+from keras_bft.layers.bft_hstu_layer import BFTHSTULayer
 from keras_bft.layers.bft_layer import BFTLayer
+from keras_bft.layers.gated_attention import GatedAttention
 from keras_bft.layers.kalman_residual import KalmanResidual
 from keras_bft.layers.precision_embedding import PrecisionEmbedding
 from keras_bft.layers.precision_feed_forward import PrecisionFeedForward
@@ -12,7 +14,9 @@ from keras_bft.layers.state_normalization import StateNormalization
 __all__ = [
     "AttentionDropout",
     "BFTAttention",
+    "BFTHSTULayer",
     "BFTLayer",
+    "GatedAttention",
     "KalmanResidual",
     "PrecisionEmbedding",
     "PrecisionFeedForward",

@@ -91,3 +91,18 @@ def copy_initializer(initializer: Any) -> Any:
     One seeded initializer used twice gives two weights the same numbers.
     """
     return keras.initializers.get(keras.initializers.serialize(initializer))
+
+
+def make_dense(
+    layer: Any, name: str, units: int, input_shape: tuple[int | None, ...]
+) -> keras.layers.Dense:
+    """A built projection of a layer, as its arguments say."""
+    dense = keras.layers.Dense(
+        units,
+        use_bias=layer.use_bias,
+        kernel_initializer=copy_initializer(layer.kernel_initializer),
+        dtype=layer.dtype_policy,
+        name=name,
+    )
+    dense.build(input_shape)
+    return dense

@@ -5,18 +5,11 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_bft.layers._attention import Attention
 from keras_bft.layers._filter_layer import PRECISIONS
-from keras_bft.layers._filter_layer import FilterLayer
 from keras_bft.layers._filter_layer import check_choice
-from keras_bft.layers._filter_layer import check_positive
-from keras_bft.layers._filter_layer import check_rate
-from keras_bft.layers._filter_layer import copy_initializer
-from keras_bft.layers._filter_layer import known_width
 from keras_bft.layers._masks import first_mask
-from keras_bft.layers._masks import visible_keys
-from keras_bft.layers.attention_dropout import AttentionDropout
-from keras_bft.layers.state_normalization import NORMALIZATIONS
-from keras_bft.layers.state_normalization import StateNormalization
+from keras_bft.layers._trace import report
 from keras_bft.ops import head_log_precision
 from keras_bft.ops import kriging_estimate
 from keras_bft.ops import kriging_statistics
@@ -33,7 +26,7 @@ KEY_PRECISIONS = ("shared", "per_head")
 
 
 @keras.saving.register_keras_serializable(package="keras_bft")
-class BFTAttention(FilterLayer):
+class BFTAttention(Attention):
     """Multi-head attention that observes a value and its precision.
 
     Keys count by their precision (kriging weights), and the residuals of the
@@ -51,7 +44,8 @@ class BFTAttention(FilterLayer):
         variance: `"channel"` keeps a residual variance per channel, `"head"`
             pools it over the channels of a head. Defaults to `"head"`.
         precision: `"channel"` gives the observation a precision per channel
-            of the state, `"token"` one per token. Defaults to `"channel"`.
+            of the state, `"token"` one per token: with `variance="head"` the
+            token form, the cheapest. Defaults to `"channel"`.
         key_precision: `"shared"` reads the mean precision of a key for all
             heads, `"per_head"` the precision of the channels that a head's
             value kernel uses. Defaults to `"shared"`.
@@ -73,6 +67,9 @@ class BFTAttention(FilterLayer):
         kernel_initializer: Initializer of the projections.
         strength: Filter strength `s >= 0`, the exponent of the keys'
             precision. Defaults to `1.0`; zero gives plain softmax weights.
+        kriging_weights: `False` is an ablation: keys count by plain softmax
+            weights, whatever their precision, and the observation's precision
+            is computed from those. Defaults to `True`.
         bayesian: `False` makes it the standard attention layer: the same
             weights and no filter. Defaults to `True`.
         seed: Seed of the dropout.
@@ -131,27 +128,28 @@ class BFTAttention(FilterLayer):
         use_bias: bool = True,
         kernel_initializer: Any = "glorot_uniform",
         strength: float = 1.0,
+        kriging_weights: bool = True,
         bayesian: bool = True,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
-        check_positive("num_heads", num_heads)
-        if head_dim is not None:
-            check_positive("head_dim", head_dim)
-        if num_key_value_heads is not None:
-            check_positive("num_key_value_heads", num_key_value_heads)
-            if num_heads % num_key_value_heads:
-                raise ValueError(
-                    "`num_key_value_heads` must divide `num_heads`. Received: "
-                    f"num_key_value_heads={num_key_value_heads}, "
-                    f"num_heads={num_heads}"
-                )
+        super().__init__(
+            num_heads,
+            head_dim=head_dim,
+            num_key_value_heads=num_key_value_heads,
+            causal=causal,
+            normalization=normalization,
+            epsilon=epsilon,
+            dropout=dropout,
+            dropout_mode=dropout_mode,
+            use_bias=use_bias,
+            kernel_initializer=kernel_initializer,
+            seed=seed,
+            **kwargs,
+        )
         check_choice("variance", variance, VARIANCES)
         check_choice("precision", precision, PRECISIONS)
         check_choice("key_precision", key_precision, KEY_PRECISIONS)
-        check_choice("normalization", normalization, (*NORMALIZATIONS, None))
-        check_rate("dropout", dropout)
         if strength < 0:
             raise ValueError(
                 "`strength` must be zero or more. "
@@ -161,71 +159,25 @@ class BFTAttention(FilterLayer):
             raise ValueError(
                 f"`prior_dof` must be positive. Received: prior_dof={prior_dof}"
             )
-        self.num_heads = num_heads
-        self.head_dim = head_dim
-        self.num_key_value_heads = num_key_value_heads
-        self.causal = causal
         self.variance = variance
         self.precision = precision
         self.key_precision = key_precision
-        self.normalization = normalization
-        self.epsilon = epsilon
         self.carry_units = carry_units
         self.prior_dof = prior_dof
         self.differentiate_statistics = differentiate_statistics
-        self.dropout = dropout
-        self.dropout_mode = dropout_mode
-        self.use_bias = use_bias
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.strength = strength
+        self.kriging_weights = kriging_weights
         self.bayesian = bayesian
-        self.seed = seed
-        self.attention_dropout = AttentionDropout(
-            dropout, dropout_mode, seed, dtype="float32", name="dropout"
-        )
 
     def build(
         self,
         state_shape: tuple[int | None, ...],
         context_shape: tuple[int | None, ...] | None = None,
     ) -> None:
-        width = known_width(state_shape)
-        if self.head_dim is None and width % self.num_heads:
-            raise ValueError(
-                "Without `head_dim`, `num_heads` must divide the width of the "
-                f"state. Received: num_heads={self.num_heads}, "
-                f"state_shape={state_shape}"
-            )
-        head_dim = self.head_dim or width // self.num_heads
-        self._head_dim = head_dim
-        key_heads = self.num_key_value_heads or self.num_heads
-        if self.normalization is not None:
-            self.norm = StateNormalization(
-                self.normalization,
-                self.epsilon,
-                dtype=self.dtype_policy,
-                name="norm",
-            )
-            self.norm.build(state_shape)
-        keys_shape = state_shape if context_shape is None else context_shape
-        self.query_dense = self._dense("query", self.num_heads * head_dim)
-        self.query_dense.build(state_shape)
-        self.key_dense = self._dense("key", key_heads * head_dim)
-        self.key_dense.build(keys_shape)
-        self.value_dense = self._dense("value", key_heads * head_dim)
-        self.value_dense.build(keys_shape)
-        self.output_dense = self._dense("output", width)
-        self.output_dense.build((None, None, self.num_heads * head_dim))
-        self.built = True
-
-    def _dense(self, name: str, units: int) -> keras.layers.Dense:
-        return keras.layers.Dense(
-            units,
-            use_bias=self.use_bias,
-            kernel_initializer=copy_initializer(self.kernel_initializer),
-            dtype=self.dtype_policy,
-            name=name,
+        self._build_parts(
+            state_shape, state_shape if context_shape is None else context_shape
         )
+        self.built = True
 
     def call(
         self,
@@ -254,28 +206,19 @@ class BFTAttention(FilterLayer):
         state = self.cast_state(state)
         if log_precision is not None:
             log_precision = self.cast_precision(log_precision)
-        normalized, spread = state, None
-        if self.normalization is not None:
-            normalized, spread = self.norm(state)
+        normalized, spread = self._normalize(state)
         keys, key_log_precision = normalized, log_precision
         if context is not None:
             keys = self.cast_state(context)
             key_log_precision, spread = context_log_precision, None
             if key_log_precision is not None:
                 key_log_precision = self.cast_precision(key_log_precision)
-        query = self._split_heads(self.query_dense(normalized))
-        key = self._split_heads(self.key_dense(keys))
-        value = self._split_heads(self.value_dense(keys))
-        visible = visible_keys(
-            padding_mask,
-            attention_mask,
-            ops.shape(query)[1] if self.causal else None,
-        )
-
+        query, key, value = self._query_key_value(normalized, keys)
+        visible = self._visible_keys(state, padding_mask, attention_mask)
         if not self.bayesian:
-            weights = kriging_weights(query, key, mask=visible)
-            weights = self.attention_dropout(weights, training=training)
-            return self._project(kriging_estimate(weights, value))
+            return self._project(
+                self._softmax_estimate(query, key, value, visible, training)
+            )
 
         if key_log_precision is None:
             key_log_precision = unit_snr_log_precision(
@@ -290,6 +233,7 @@ class BFTAttention(FilterLayer):
         )
         survivors = self.attention_dropout(weights, training=training)
         if log_precision is None:
+            report(self, kriging_weights=weights)
             return self._project(kriging_estimate(survivors, value))
         estimate, observed = self._observe(
             weights,
@@ -301,19 +245,13 @@ class BFTAttention(FilterLayer):
         )
         return self._project(estimate), observed
 
-    def _split_heads(self, x: Tensor) -> Tensor:
-        shape = (-1, ops.shape(x)[1], x.shape[-1] // self._head_dim)
-        return ops.reshape(x, (*shape, self._head_dim))
-
-    def _project(self, estimate: Tensor) -> Tensor:
-        shape = (-1, ops.shape(estimate)[1], self.num_heads * self._head_dim)
-        return self.output_dense(ops.reshape(estimate, shape))
-
     def _value_kernel(self) -> Tensor:
         kernel = self.value_dense.kernel
         return ops.reshape(kernel, (kernel.shape[0], -1, self._head_dim))
 
-    def _mean_log_precision(self, key_log_precision: Tensor) -> Tensor:
+    def _mean_log_precision(self, key_log_precision: Tensor) -> Tensor | None:
+        if not self.kriging_weights:
+            return None
         if self.key_precision == "per_head":
             return head_log_precision(key_log_precision, self._value_kernel())
         return log_mean_precision(key_log_precision)
@@ -372,6 +310,12 @@ class BFTAttention(FilterLayer):
         )
         if not self.differentiate_statistics:
             observed = ops.stop_gradient(observed)
+        report(
+            self,
+            kriging_weights=weights,
+            effective_sample_size=seen.effective_sample_size,
+            observation_log_precision=observed,
+        )
         return estimate, observed
 
     def compute_output_spec(
@@ -381,7 +325,7 @@ class BFTAttention(FilterLayer):
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        innovation = keras.KerasTensor(state.shape, dtype=self.compute_dtype)
+        innovation = super().compute_output_spec(state)
         if log_precision is None or not self.bayesian:
             return innovation
         width = 1 if self.precision == "token" else state.shape[-1]
@@ -392,25 +336,13 @@ class BFTAttention(FilterLayer):
     def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
-            "num_heads": self.num_heads,
-            "head_dim": self.head_dim,
-            "num_key_value_heads": self.num_key_value_heads,
-            "causal": self.causal,
             "variance": self.variance,
             "precision": self.precision,
             "key_precision": self.key_precision,
-            "normalization": self.normalization,
-            "epsilon": self.epsilon,
             "carry_units": self.carry_units,
             "prior_dof": self.prior_dof,
             "differentiate_statistics": self.differentiate_statistics,
-            "dropout": self.dropout,
-            "dropout_mode": self.dropout_mode,
-            "use_bias": self.use_bias,
-            "kernel_initializer": keras.initializers.serialize(
-                self.kernel_initializer
-            ),
             "strength": self.strength,
+            "kriging_weights": self.kriging_weights,
             "bayesian": self.bayesian,
-            "seed": self.seed,
         }

@@ -4,11 +4,13 @@ from typing import Any
 
 import keras
 
+from keras_bft.layers._attention import Attention
 from keras_bft.layers._filter_layer import FilterLayer
 from keras_bft.layers._filter_layer import check_choice
 from keras_bft.layers._filter_layer import check_positive
 from keras_bft.layers._masks import first_mask
 from keras_bft.layers.bft_attention import BFTAttention
+from keras_bft.layers.gated_attention import GatedAttention
 from keras_bft.layers.kalman_residual import KalmanResidual
 from keras_bft.layers.precision_feed_forward import PrecisionFeedForward
 from keras_bft.layers.state_normalization import NORMALIZATIONS
@@ -55,7 +57,8 @@ class BFTLayer(FilterLayer):
         jacobian: `"diagonal"`, `"mean"` or `None`; `"auto"` as `form` says.
         differentiate_statistics: A bool; `"auto"` as `form` says.
         precision: `"channel"` carries a log-precision per channel, `"token"`
-            one per token. Defaults to `"channel"`.
+            one per token: with `variance="head"` the token form, the
+            cheapest. Defaults to `"channel"`.
         key_precision: `"shared"` or `"per_head"`, see `BFTAttention`.
         carry_units: Whether precisions are carried from the units of the
             residual stream to those of the values. Defaults to `True`.
@@ -70,6 +73,10 @@ class BFTLayer(FilterLayer):
             as in the last layer of a model; a layer built for a state alone
             does so itself. Defaults to `True`.
         prior_dof: Degrees of freedom of the prior on the residual variance.
+        kriging_weights: `False` is an ablation: attention uses plain softmax
+            weights, see `BFTAttention`. Defaults to `True`.
+        kalman_gain: `False` is an ablation: what attention observes is added
+            whole, see `KalmanResidual`. Defaults to `True`.
         activation: Activation of the feed-forward network.
         gated: Whether the feed-forward network is gated (SwiGLU).
         normalize_first: Pre-norm if `True` (default), else post-norm.
@@ -85,6 +92,8 @@ class BFTLayer(FilterLayer):
         kernel_initializer: Initializer of the projections.
         bayesian: `False` makes it the standard Transformer layer: the same
             weights and no filter. Defaults to `True`.
+        gated_attention: Whether a layer with `bayesian=False` uses
+            `GatedAttention`. Defaults to `False`.
         seed: Seed of the dropout.
         **kwargs: Arguments of `keras.layers.Layer`.
 
@@ -135,6 +144,8 @@ class BFTLayer(FilterLayer):
         initial_log_process_noise: float | None = -2.0,
         trainable_process_noise: bool = True,
         prior_dof: float = 1.0,
+        kriging_weights: bool = True,
+        kalman_gain: bool = True,
         activation: Any = "gelu",
         gated: bool = False,
         normalize_first: bool = True,
@@ -146,6 +157,7 @@ class BFTLayer(FilterLayer):
         use_bias: bool = True,
         kernel_initializer: Any = "glorot_uniform",
         bayesian: bool = True,
+        gated_attention: bool = False,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
@@ -158,6 +170,12 @@ class BFTLayer(FilterLayer):
             (True, False, "auto"),
         )
         check_choice("normalization", normalization, NORMALIZATIONS)
+        if gated_attention and bayesian:
+            raise ValueError(
+                "`gated_attention` must be False unless `bayesian` is: a gate "
+                "has no precision for the filter. Received: "
+                f"gated_attention={gated_attention}, bayesian={bayesian}"
+            )
         self._arguments = {
             "num_heads": num_heads,
             "feed_forward_dim": feed_forward_dim,
@@ -176,6 +194,8 @@ class BFTLayer(FilterLayer):
             "initial_log_process_noise": initial_log_process_noise,
             "trainable_process_noise": trainable_process_noise,
             "prior_dof": prior_dof,
+            "kriging_weights": kriging_weights,
+            "kalman_gain": kalman_gain,
             "gated": gated,
             "normalize_first": normalize_first,
             "normalization": normalization,
@@ -185,6 +205,7 @@ class BFTLayer(FilterLayer):
             "dropout_mode": dropout_mode,
             "use_bias": use_bias,
             "bayesian": bayesian,
+            "gated_attention": gated_attention,
             "seed": seed,
         }
         self.bayesian = bayesian
@@ -203,31 +224,44 @@ class BFTLayer(FilterLayer):
             for name, value in choices.items()
         }
         shared = {
-            "precision": precision,
             "normalization": normalization if normalize_first else None,
             "epsilon": epsilon,
-            "differentiate_statistics": chosen["differentiate_statistics"],
             "use_bias": use_bias,
             "kernel_initializer": kernel_initializer,
-            "bayesian": bayesian,
             "dtype": self.dtype_policy,
         }
-        self.attention = BFTAttention(
-            num_heads,
-            head_dim=head_dim,
-            num_key_value_heads=num_key_value_heads,
-            causal=causal,
-            variance=chosen["variance"],
-            key_precision=key_precision,
-            carry_units=carry_units,
-            prior_dof=prior_dof,
-            dropout=dropout if attention_dropout is None else attention_dropout,
-            dropout_mode=dropout_mode,
-            strength=strength,
-            seed=seed,
-            name="attention",
+        filtering = {
+            "precision": precision,
+            "differentiate_statistics": chosen["differentiate_statistics"],
+            "bayesian": bayesian,
+        }
+        attention = {
+            "num_heads": num_heads,
+            "head_dim": head_dim,
+            "num_key_value_heads": num_key_value_heads,
+            "causal": causal,
+            "dropout": (
+                dropout if attention_dropout is None else attention_dropout
+            ),
+            "dropout_mode": dropout_mode,
+            "seed": seed,
+            "name": "attention",
             **shared,
-        )
+        }
+        self.attention: Attention
+        if gated_attention:
+            self.attention = GatedAttention(**attention)
+        else:
+            self.attention = BFTAttention(
+                variance=chosen["variance"],
+                key_precision=key_precision,
+                carry_units=carry_units,
+                prior_dof=prior_dof,
+                strength=strength,
+                kriging_weights=kriging_weights,
+                **attention,
+                **filtering,
+            )
         self.residual_dropout = keras.layers.Dropout(
             dropout,
             seed=None if seed is None else seed + 1,
@@ -235,7 +269,10 @@ class BFTLayer(FilterLayer):
             name="residual_dropout",
         )
         self.residual = KalmanResidual(
-            strength, dtype=self.dtype_policy, name="residual"
+            strength,
+            kalman_gain,
+            dtype=self.dtype_policy,
+            name="residual",
         )
         self.feed_forward = PrecisionFeedForward(
             feed_forward_dim,
@@ -248,6 +285,7 @@ class BFTLayer(FilterLayer):
             seed=None if seed is None else seed + 2,
             name="feed_forward",
             **shared,
+            **filtering,
         )
         self.post_norms: list[StateNormalization] = []
         if not normalize_first:

@@ -3,8 +3,10 @@
 from typing import Any
 
 import keras
+from keras import ops
 
 from keras_bft.layers._filter_layer import FilterLayer
+from keras_bft.layers._trace import report
 from keras_bft.ops import kalman_update
 from keras_bft.typing import Tensor
 
@@ -19,6 +21,9 @@ class KalmanResidual(FilterLayer):
     Args:
         strength: Filter strength `s >= 0`. One is the paper's filter, zero
             the standard residual connection. Defaults to `1.0`.
+        kalman_gain: `False` is an ablation: the innovation is added whole
+            (`K = 1`), and the precision is updated all the same. Defaults to
+            `True`.
         **kwargs: Arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -45,7 +50,9 @@ class KalmanResidual(FilterLayer):
     [[[0.5, 0.5]]]
     """
 
-    def __init__(self, strength: float = 1.0, **kwargs: Any) -> None:
+    def __init__(
+        self, strength: float = 1.0, kalman_gain: bool = True, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         if strength < 0:
             raise ValueError(
@@ -53,6 +60,7 @@ class KalmanResidual(FilterLayer):
                 f"Received: strength={strength}"
             )
         self.strength = strength
+        self.kalman_gain = kalman_gain
         self.built = True
 
     def call(
@@ -63,14 +71,22 @@ class KalmanResidual(FilterLayer):
         observation_log_precision: Tensor,
         strength: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        state, log_precision, _ = kalman_update(
-            self.cast_state(state),
-            self.cast_precision(log_precision),
-            self.cast_state(innovation),
+        state = self.cast_state(state)
+        prior = self.cast_precision(log_precision)
+        innovation = self.cast_state(innovation)
+        updated, posterior, gain = kalman_update(
+            state,
+            prior,
+            innovation,
             self.cast_precision(observation_log_precision),
             self.strength if strength is None else strength,
         )
-        return state, log_precision
+        if not self.kalman_gain:
+            updated, gain = state + innovation, ops.ones_like(gain)
+        report(
+            self, gain=gain, log_precision=posterior, prior_log_precision=prior
+        )
+        return updated, posterior
 
     def compute_output_spec(
         self,
@@ -89,4 +105,8 @@ class KalmanResidual(FilterLayer):
         )
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "strength": self.strength}
+        return {
+            **super().get_config(),
+            "strength": self.strength,
+            "kalman_gain": self.kalman_gain,
+        }

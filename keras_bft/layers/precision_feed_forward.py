@@ -10,8 +10,9 @@ from keras_bft.layers._filter_layer import FilterLayer
 from keras_bft.layers._filter_layer import check_choice
 from keras_bft.layers._filter_layer import check_positive
 from keras_bft.layers._filter_layer import check_rate
-from keras_bft.layers._filter_layer import copy_initializer
 from keras_bft.layers._filter_layer import known_width
+from keras_bft.layers._filter_layer import make_dense
+from keras_bft.layers._trace import report
 from keras_bft.layers.state_normalization import NORMALIZATIONS
 from keras_bft.layers.state_normalization import StateNormalization
 from keras_bft.ops import feed_forward_jacobian
@@ -149,15 +150,15 @@ class PrecisionFeedForward(FilterLayer):
                 name="norm",
             )
             self.norm.build(state_shape)
-        hidden_shape = (*state_shape[:-1], self.hidden_dim)
-        self.input_dense = self._dense("input", self.hidden_dim)
-        self.input_dense.build(state_shape)
+        self.input_dense = make_dense(
+            self, "input", self.hidden_dim, state_shape
+        )
         self.up_dense = None
         if self.gated:
-            self.up_dense = self._dense("up", self.hidden_dim)
-            self.up_dense.build(state_shape)
-        self.output_dense = self._dense("output", width)
-        self.output_dense.build(hidden_shape)
+            self.up_dense = make_dense(self, "up", self.hidden_dim, state_shape)
+        self.output_dense = make_dense(
+            self, "output", width, (*state_shape[:-1], self.hidden_dim)
+        )
         self.log_process_noise = None
         if self.bayesian and self.initial_log_process_noise is not None:
             self.log_process_noise = self.add_weight(
@@ -174,15 +175,6 @@ class PrecisionFeedForward(FilterLayer):
                 name="log_process_noise",
             )
         self.built = True
-
-    def _dense(self, name: str, units: int) -> keras.layers.Dense:
-        return keras.layers.Dense(
-            units,
-            use_bias=self.use_bias,
-            kernel_initializer=copy_initializer(self.kernel_initializer),
-            dtype=self.dtype_policy,
-            name=name,
-        )
 
     def call(
         self,
@@ -213,9 +205,11 @@ class PrecisionFeedForward(FilterLayer):
             jacobian = ops.stop_gradient(jacobian)
         if self.precision == "channel":
             log_precision = ops.broadcast_to(log_precision, ops.shape(state))
-        return predicted, predict_log_precision(
+        log_precision = predict_log_precision(
             log_precision, jacobian, self.log_process_noise
         )
+        report(self, log_precision=log_precision)
+        return predicted, log_precision
 
     def _jacobian(
         self,

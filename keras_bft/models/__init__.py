@@ -1,6 +1,7 @@
 """Ready-made models."""
 
+from keras_bft.models.bert4rec import BERT4Rec
 from keras_bft.models.sasrec import SASRec
 from keras_bft.models.sequential_recommender import SequentialRecommender
 
-__all__ = ["SASRec", "SequentialRecommender"]
+__all__ = ["BERT4Rec", "SASRec", "SequentialRecommender"]

@@ -1,5 +1,6 @@
 """Item histories as they come from users: checks and padded lengths."""
 
+from collections.abc import Iterator
 from collections.abc import Sequence
 
 import numpy as np
@@ -58,3 +59,32 @@ def bucket_length(length: int, max_length: int) -> int:
         if length <= size:
             return size
     return max_length
+
+
+def chunks_of_similar_length(
+    lengths: Sequence[int], max_length: int, size: int
+) -> Iterator[tuple[np.ndarray, int, int]]:
+    """Groups histories that are padded to the same length.
+
+    Yields:
+        Positions of at most `size` histories, their padded length, and the
+        number of rows to pad them to: few, since JAX compiles anew for each.
+    """
+    buckets = np.array([bucket_length(n, max_length) for n in lengths])
+    for length in np.unique(buckets):
+        users = np.flatnonzero(buckets == length)
+        for start in range(0, len(users), size):
+            chunk = users[start : start + size]
+            rows = 1 << (len(chunk) - 1).bit_length()
+            yield chunk, int(length), size if len(users) > size else rows
+
+
+def padded_batch(
+    sequences: list[np.ndarray], length: int, rows: int
+) -> np.ndarray:
+    """The newest `length` entries, padded with zeros to `(rows, length)`."""
+    batch = np.zeros((rows, length), "int32")
+    for row, sequence in zip(batch, sequences, strict=False):
+        newest = sequence[-length:]
+        row[: len(newest)] = newest
+    return batch

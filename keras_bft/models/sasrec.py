@@ -1,25 +1,12 @@
 """SASRec, plain or as a Bayesian filter."""
 
-import math
-from typing import Any
-
 import keras
-from keras import ops
 
-from keras_bft.layers import BFTLayer
-from keras_bft.layers import PrecisionEmbedding
-from keras_bft.layers import PrecisionMLP
-from keras_bft.layers import StateNormalization
-from keras_bft.layers._filter_layer import check_choice
-from keras_bft.layers._filter_layer import check_positive
-from keras_bft.models.sequential_recommender import SequentialRecommender
-from keras_bft.typing import Tensor
-
-PRIORS = ("item", "mlp")
+from keras_bft.models.transformer_recommender import TransformerRecommender
 
 
 @keras.saving.register_keras_serializable(package="keras_bft")
-class SASRec(SequentialRecommender):
+class SASRec(TransformerRecommender):
     """Self-attentive sequential recommender, plain or Bayesian.
 
     A causal Transformer over a user's items that predicts the next one. With
@@ -42,8 +29,9 @@ class SASRec(SequentialRecommender):
             `0.5`.
         bayesian: Whether the layers filter. Defaults to `True`.
         form: `"full"` (default) or `"light"`, see `BFTLayer`.
-        prior: Prior precision per `"item"` (default) or from a small network
-            on the embeddings (`"mlp"`).
+        prior: Prior precision per `"item"` (default), from a small network on
+            the embeddings (`"mlp"`), or one for all items (`"constant"`);
+            all are learned.
         precision: `"channel"` (default) or `"token"`, see `BFTLayer`.
         key_precision: `"shared"` (default) or `"per_head"`.
         carry_units: Whether precisions change units with the values. Defaults
@@ -55,11 +43,16 @@ class SASRec(SequentialRecommender):
         scale_embeddings: Whether embeddings are multiplied by `sqrt(D)` on the
             way in, so that states start at a variance of one, the scale of
             what attention adds to them. Defaults to `True`.
+        gated_attention: Whether the layers of a plain model gate their
+            attention's output, see `GatedAttention`; for comparison with the
+            filter's gain. Defaults to `False`.
         dropout_mode: `"renormalized"` or `"inverted"` (default): what a
             dropped attention weight means, see `AttentionDropout`. It applies
             to the plain model too.
         activation: Activation of the feed-forward network.
         normalize_first: Pre-norm (default) or post-norm layers.
+        layer_options: Other arguments of `BFTLayer` by name, such as
+            `{"prior_dof": 2.0}`.
         seed: Seed of dropout and of sampled negatives. Initial weights follow
             `keras.utils.set_random_seed`.
         **kwargs: Arguments of `keras.Model`.
@@ -84,180 +77,3 @@ class SASRec(SequentialRecommender):
     >>> ids.shape
     (2, 4)
     """
-
-    def __init__(
-        self,
-        num_items: int,
-        max_length: int = 50,
-        embedding_dim: int = 64,
-        num_layers: int = 2,
-        num_heads: int = 2,
-        feed_forward_dim: int | None = None,
-        dropout: float = 0.5,
-        bayesian: bool = True,
-        form: str = "full",
-        prior: str = "item",
-        precision: str = "channel",
-        key_precision: str = "shared",
-        carry_units: bool = True,
-        strength: float = 1.0,
-        trainable_strength: bool = False,
-        scale_embeddings: bool = True,
-        dropout_mode: str = "inverted",
-        activation: Any = "gelu",
-        normalize_first: bool = True,
-        seed: int | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(num_items, max_length, embedding_dim, seed, **kwargs)
-        check_choice("prior", prior, PRIORS)
-        check_positive("num_layers", num_layers)
-        self._arguments = {
-            "num_layers": num_layers,
-            "num_heads": num_heads,
-            "feed_forward_dim": feed_forward_dim,
-            "dropout": dropout,
-            "bayesian": bayesian,
-            "form": form,
-            "prior": prior,
-            "precision": precision,
-            "key_precision": key_precision,
-            "carry_units": carry_units,
-            "strength": strength,
-            "trainable_strength": trainable_strength,
-            "scale_embeddings": scale_embeddings,
-            "dropout_mode": dropout_mode,
-            "activation": keras.activations.serialize(
-                keras.activations.get(activation)
-            ),
-            "normalize_first": normalize_first,
-        }
-        self.bayesian = bayesian
-        self.input_scale = embedding_dim**0.5 if scale_embeddings else 1.0
-        log_variance = 0.0
-        if carry_units:
-            stddev = self.input_scale * self.embedding_stddev
-            log_variance = 2.0 * math.log(stddev)
-
-        # === Layers ===
-        self.position_embedding = keras.layers.Embedding(
-            max_length,
-            embedding_dim,
-            embeddings_initializer=keras.initializers.RandomNormal(
-                stddev=self.embedding_stddev
-            ),
-            dtype=self.dtype_policy,
-            name="position_embedding",
-        )
-        self.embedding_dropout = keras.layers.Dropout(
-            dropout,
-            seed=seed,
-            dtype=self.dtype_policy,
-            name="embedding_dropout",
-        )
-        self.blocks = [
-            BFTLayer(
-                num_heads,
-                (
-                    embedding_dim
-                    if feed_forward_dim is None
-                    else feed_forward_dim
-                ),
-                causal=True,
-                form=form,
-                precision=precision,
-                key_precision=key_precision,
-                carry_units=carry_units,
-                strength=strength,
-                trainable_strength=trainable_strength,
-                initial_log_process_noise=log_variance - 2.0,
-                # The scores do not read the last layer's precision.
-                trainable_process_noise=index < num_layers - 1,
-                activation=activation,
-                normalize_first=normalize_first,
-                dropout=dropout,
-                dropout_mode=dropout_mode,
-                bayesian=bayesian,
-                seed=None if seed is None else seed + 10 * (index + 1),
-                dtype=self.dtype_policy,
-                name=f"block_{index}",
-            )
-            for index in range(num_layers)
-        ]
-        self.final_norm = StateNormalization(
-            dtype=self.dtype_policy, name="final_norm"
-        )
-        self.prior = None
-        if bayesian and prior == "item":
-            self.prior = PrecisionEmbedding(
-                num_items + 1, -log_variance, dtype="float32", name="prior"
-            )
-        elif bayesian:
-            self.prior = PrecisionMLP(
-                initial_log_precision=-log_variance,
-                dtype=self.dtype_policy,
-                name="prior",
-            )
-
-    def build(self, items_shape: tuple[int | None, ...]) -> None:
-        states_shape = (*items_shape, self.embedding_dim)
-        precision_shape = (*items_shape, 1) if self.bayesian else None
-        self.item_embedding.build(items_shape)
-        self.position_embedding.build(items_shape)
-        for block in self.blocks:
-            block.build(states_shape, precision_shape)
-        self.final_norm.build(states_shape)
-        if isinstance(self.prior, PrecisionEmbedding):
-            self.prior.build(items_shape)
-        elif self.prior is not None:
-            self.prior.build(states_shape)
-        self.built = True
-
-    def encode(
-        self, items: Tensor, training: bool = False
-    ) -> tuple[Tensor, Tensor | None]:
-        """States after the last layer, and their log-precision.
-
-        Args:
-            items: `(B, T)` int, 0 is padding.
-            training: Whether to use dropout.
-
-        Returns:
-            States `(B, T, D)` before the final norm and log-precision
-            `(B, T, D)` or `(B, T, 1)`, float32; `None` for a plain model.
-
-        Raises:
-            ValueError: If `T` is greater than `max_length`.
-        """
-        items = ops.convert_to_tensor(items)
-        if items.shape[1] is not None and items.shape[1] > self.max_length:
-            raise ValueError(
-                f"`items` is longer than `max_length`={self.max_length}. Keep "
-                "the newest items of each history. "
-                f"Received: items of shape {tuple(items.shape)}"
-            )
-        real = ops.not_equal(items, 0)
-        position = ops.cumsum(ops.cast(real, "int32"), axis=1) - 1
-        position = ops.maximum(position, 0)
-        embedded = self.item_embedding(items)
-        state = embedded + self.position_embedding(position)
-        state = state * self.input_scale
-        state = self.embedding_dropout(state, training=training)
-        log_precision = None
-        if isinstance(self.prior, PrecisionEmbedding):
-            log_precision = self.prior(items)
-        elif self.prior is not None:
-            log_precision = self.prior(embedded * self.input_scale)
-        for block in self.blocks:
-            output = block(
-                state, log_precision, padding_mask=real, training=training
-            )
-            state, log_precision = output if self.bayesian else (output, None)
-        return state, log_precision
-
-    def call(self, items: Tensor, training: bool = False) -> Tensor:
-        state, _ = self.encode(items, training=training)
-        return self.final_norm(state)[0]
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **self._arguments}

@@ -8,13 +8,14 @@ import numpy as np
 from keras import ops
 
 from keras_bft.data import SequenceDataset
-from keras_bft.data import pad_sequences
+from keras_bft.data.timestamps import flatten_timestamps
 from keras_bft.layers._filter_layer import check_positive
 from keras_bft.losses import FullSoftmax
 from keras_bft.losses import ItemLoss
-from keras_bft.models._histories import bucket_length
 from keras_bft.models._histories import check_histories
 from keras_bft.models._histories import check_ids
+from keras_bft.models._histories import chunks_of_similar_length
+from keras_bft.models._histories import padded_batch
 from keras_bft.models._top_k import top_k
 from keras_bft.typing import Tensor
 
@@ -25,7 +26,10 @@ class SequentialRecommender(keras.Model):
     Items are integers from 1 to `num_items`; 0 is padding. A subclass embeds
     them with `self.item_embedding` and turns a `(B, T)` batch into states
     `(B, T, D)` in `call()`; an item's score is the inner product of a state
-    with the item's embedding (tied tables).
+    with the item's embedding (tied tables). Two attributes of the class can be
+    set: `num_special_ids`, the number of ids after `num_items` that the model
+    embeds and never recommends, and `reads_timestamps`, whether `call()` also
+    takes a pair `(items, timestamps)`.
 
     Args:
         num_items: Size of the catalogue.
@@ -35,6 +39,9 @@ class SequentialRecommender(keras.Model):
             `keras.utils.set_random_seed`.
         **kwargs: Arguments of `keras.Model`.
     """
+
+    num_special_ids = 0
+    reads_timestamps = False
 
     def __init__(
         self,
@@ -57,7 +64,7 @@ class SequentialRecommender(keras.Model):
         self.seed = seed
         self.embedding_stddev = embedding_dim**-0.5
         self.item_embedding = keras.layers.Embedding(
-            num_items + 1,
+            num_items + 1 + self.num_special_ids,
             embedding_dim,
             embeddings_initializer=keras.initializers.RandomNormal(
                 stddev=self.embedding_stddev
@@ -67,9 +74,15 @@ class SequentialRecommender(keras.Model):
         )
         self.negative_seed = keras.random.SeedGenerator(seed)
 
+    def item_table(self) -> Tensor:
+        """Embeddings of padding and items, `(num_items + 1, D)`."""
+        return self.item_embedding.embeddings[: self.num_items + 1]
+
     def compute_output_spec(
-        self, items: keras.KerasTensor, training: bool = False
+        self, items: Any, training: bool = False
     ) -> keras.KerasTensor:
+        if isinstance(items, (tuple, list)):
+            items = items[0]
         shape = (*items.shape, self.embedding_dim)
         return keras.KerasTensor(shape, dtype=self.compute_dtype)
 
@@ -98,14 +111,14 @@ class SequentialRecommender(keras.Model):
         self._jit_compile_argument = kwargs.get("jit_compile", "auto")
         super().compile(optimizer=optimizer, loss=loss, **kwargs)
 
-    def get_compile_config(self) -> dict[str, Any] | None:
+    def get_compile_config(self) -> dict[str, Any]:
         """Returns the compile arguments, `jit_compile` as it was given.
 
         Keras keeps what `"auto"` came to on this backend. A model saved on
         JAX would then compile on torch too, which takes minutes.
         """
-        config = super().get_compile_config()
-        if config is not None:
+        config: dict[str, Any] = super().get_compile_config()
+        if config:
             config["jit_compile"] = self._jit_compile_argument
         return config
 
@@ -131,7 +144,7 @@ class SequentialRecommender(keras.Model):
                 f"Received: sample_weight={sample_weight}"
             )
         loss = self.loss.from_states(
-            y, y_pred, self.item_embedding.embeddings, seed=self.negative_seed
+            y, y_pred, self.item_table(), seed=self.negative_seed
         )
         for extra in self.losses:
             loss = loss + ops.sum(ops.cast(extra, "float32"))
@@ -144,7 +157,8 @@ class SequentialRecommender(keras.Model):
             x: A `keras_bft.data.SequenceDataset`, or whatever else
                 `keras.Model.fit` takes and yields `(items, next_items)`:
                 a `tf.data.Dataset`, a torch `DataLoader`, a generator, or the
-                arrays themselves.
+                arrays themselves. `items` may be `(items, timestamps)` where
+                the model reads them.
             y: Next items, if `x` is an array; 0 marks no target.
             **kwargs: Other arguments of `keras.Model.fit`.
 
@@ -185,16 +199,20 @@ class SequentialRecommender(keras.Model):
 
     def _check_data(self, x: Any, y: Any = None) -> None:
         """Raises a `ValueError` if unknown ids are seen."""
+        largest = self.num_items + self.num_special_ids
         if isinstance(x, SequenceDataset):
             check_ids("x", np.array([x.max_item]), self.num_items)
-        for name, ids in (("x", x), ("y", y)):
+        elif isinstance(x, (tuple, list)) and self.reads_timestamps:
+            x = x[0]
+        for name, ids, limit in (("x", x, largest), ("y", y, self.num_items)):
             if isinstance(ids, np.ndarray):
-                check_ids(name, ids, self.num_items)
+                check_ids(name, ids, limit)
 
     def score(
         self,
         histories: Sequence[Sequence[int] | np.ndarray],
         batch_size: int = 256,
+        timestamps: Sequence[Any] | None = None,
     ) -> np.ndarray:
         """Scores every item as the next one of each history.
 
@@ -202,36 +220,51 @@ class SequentialRecommender(keras.Model):
             histories: One sequence of item ids per user, oldest first. Of a
                 long history the newest `max_length` items are read.
             batch_size: Largest number of histories encoded at once.
+            timestamps: One sequence of integer times per user, for a model
+                that reads them.
 
         Returns:
             Scores of shape `(len(histories), num_items + 1)`, float32. Column
             0, padding, is minus infinity.
 
         Raises:
-            ValueError: If a history is empty or holds an unknown id.
+            ValueError: If a history is empty or holds an unknown id, or
+                `timestamps` do not fit the histories or the model.
         """
         arrays = check_histories(histories, self.num_items)
-        states = np.zeros((len(arrays), self.embedding_dim), "float32")
-        lengths = np.array([min(len(a), self.max_length) for a in arrays])
-        buckets = np.array([bucket_length(n, self.max_length) for n in lengths])
-        for length in np.unique(buckets):
-            users = np.flatnonzero(buckets == length)
-            for start in range(0, len(users), batch_size):
-                chunk = users[start : start + batch_size]
-                # Few numbers of rows, as each is compiled anew.
-                rows = 1 << (len(chunk) - 1).bit_length()
-                rows = batch_size if len(users) > batch_size else rows
-                items = np.zeros((rows, length), "int32")
-                items[: len(chunk)] = pad_sequences(
-                    [arrays[user] for user in chunk], length
+        columns = [[self._input_ids(array) for array in arrays]]
+        if timestamps is not None:
+            if not self.reads_timestamps:
+                raise ValueError(
+                    f"This {type(self).__name__} does not read timestamps. "
+                    f"Received: timestamps of {len(timestamps)} histories"
                 )
-                output = ops.convert_to_numpy(self.predict_on_batch(items))
-                last = lengths[chunk] - 1
-                states[chunk] = output[np.arange(len(chunk)), last]
-        table = ops.convert_to_numpy(self.item_embedding.embeddings)
+            ends = np.cumsum([len(array) for array in arrays])
+            times = flatten_timestamps(timestamps, np.diff(ends, prepend=0))
+            columns.append(np.split(times, ends[:-1]))
+        states = np.zeros((len(arrays), self.embedding_dim), "float32")
+        lengths = [min(len(ids), self.max_length) for ids in columns[0]]
+        for users, length, rows in chunks_of_similar_length(
+            lengths, self.max_length, batch_size
+        ):
+            batch = [
+                padded_batch([column[user] for user in users], length, rows)
+                for column in columns
+            ]
+            output = self.predict_on_batch(
+                tuple(batch) if len(batch) > 1 else batch[0]
+            )
+            last = np.array(lengths)[users] - 1
+            output = ops.convert_to_numpy(output)
+            states[users] = output[np.arange(len(users)), last]
+        table = ops.convert_to_numpy(self.item_table())
         scores = states @ table.astype("float32").T
         scores[:, 0] = -np.inf
         return scores
+
+    def _input_ids(self, history: np.ndarray) -> np.ndarray:
+        """Ids that the model reads; the last one's state gives the scores."""
+        return history
 
     def recommend(
         self,
@@ -239,6 +272,7 @@ class SequentialRecommender(keras.Model):
         k: int,
         filter_seen: bool = True,
         batch_size: int = 256,
+        timestamps: Sequence[Any] | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Recommends the `k` best items after each history.
 
@@ -250,6 +284,7 @@ class SequentialRecommender(keras.Model):
             filter_seen: Whether to leave out the items of the history, all of
                 it. Defaults to `True`.
             batch_size: Largest number of histories scored at once.
+            timestamps: As in `score()`.
 
         Returns:
             Item ids, int64, and scores, float32, both `(len(histories), k)`,
@@ -257,8 +292,8 @@ class SequentialRecommender(keras.Model):
             `k` items are left, the rest is id 0 with minus infinity.
 
         Raises:
-            ValueError: If `k` is not from 1 to `num_items`, a history is
-                empty or holds an unknown id.
+            ValueError: If `k` is not from 1 to `num_items`, or as in
+                `score()`.
         """
         if not 1 <= k <= self.num_items:
             raise ValueError(
@@ -269,12 +304,12 @@ class SequentialRecommender(keras.Model):
         ids = np.zeros((len(arrays), k), "int64")
         best = np.full((len(arrays), k), -np.inf, "float32")
         for start in range(0, len(arrays), batch_size):
-            chunk = arrays[start : start + batch_size]
-            scores = self.score(chunk, batch_size)
+            rows = slice(start, start + batch_size)
+            times = None if timestamps is None else timestamps[rows]
+            scores = self.score(arrays[rows], batch_size, times)
             if filter_seen:
-                for row, history in zip(scores, chunk, strict=True):
+                for row, history in zip(scores, arrays[rows], strict=True):
                     row[history] = -np.inf
-            rows = slice(start, start + len(chunk))
             ids[rows], best[rows] = top_k(scores, k)
         return ids, best
 

@@ -20,12 +20,15 @@ from keras_bft.ops.precision import log_mean_precision
 from keras_bft.ops.precision import normalized_log_precision
 from keras_bft.ops.precision import predict_log_precision
 from keras_bft.ops.precision import unit_snr_log_precision
+from keras_bft.ops.sandwich import SandwichObservation
+from keras_bft.ops.sandwich import sandwich_observation
 from keras_bft.ops.units import head_log_precision
 from keras_bft.ops.units import value_log_precision
 
 __all__ = [
     "NO_OBSERVATION",
     "KrigingObservation",
+    "SandwichObservation",
     "activation_derivative",
     "feed_forward_jacobian",
     "gated_feed_forward_jacobian",
@@ -44,6 +47,7 @@ __all__ = [
     "predict_log_precision",
     "project_log_precision",
     "rms_norm_jacobian",
+    "sandwich_observation",
     "unit_snr_log_precision",
     "value_log_precision",
 ]

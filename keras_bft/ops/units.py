@@ -12,17 +12,22 @@ _SMALLEST_SQUARE = 1.0e-16
 
 
 def value_log_precision(
-    log_precision: Tensor, spread: Tensor, gamma: Tensor | None, kernel: Tensor
+    log_precision: Tensor,
+    spread: Tensor,
+    gamma: Tensor | None,
+    kernel: Tensor,
+    derivative: Tensor | None = None,
 ) -> Tensor:
     """Log-precision of each key's values, in the values' own units.
 
     A precision is in the units of the residual stream, a value is not. The
     delta method carries it through the norm (`h / spread`, times `gamma`) and
-    the value kernel:
+    the value kernel, and through the activation of the values, if they have
+    one, with the derivative `d`:
 
     ```
-    log pi_jh = lbar_j + 2 log s_j - log g_h
-    g_h       = mean_c sum_i (gamma_i W[i, h, c])^2
+    log pi_jh = lbar_j + 2 log s_j - log g_jh
+    g_jh      = mean_c d_jhc^2 sum_i (gamma_i W[i, h, c])^2
     ```
 
     Derived for this library. Scaling the stream by c and its precisions by
@@ -35,6 +40,8 @@ def value_log_precision(
             by which the norm divides each key's state, `(B, S)`.
         gamma: Scale of the norm, `(D,)`, or `None` for ones.
         kernel: Value kernel, `(D, Hk, C)`.
+        derivative: Derivative of the values' activation at each key,
+            `(B, S, Hk, C)`, or `None` for values without one (`d = 1`).
 
     Returns:
         Log-precision of shape `(B, S, Hk)`, float32.
@@ -42,7 +49,10 @@ def value_log_precision(
     kernel = float32(kernel)
     if gamma is not None:
         kernel = float32(gamma)[:, None, None] * kernel
-    squared_gain = ops.mean(ops.sum(ops.square(kernel), axis=0), axis=-1)
+    squared_gain = ops.sum(ops.square(kernel), axis=0)
+    if derivative is not None:
+        squared_gain = ops.square(float32(derivative)) * squared_gain
+    squared_gain = ops.mean(squared_gain, axis=-1)
     log_spread = ops.log(float32(spread))
     key_log_precision = log_mean_precision(log_precision) + 2.0 * log_spread
     return key_log_precision[..., None] - ops.log(squared_gain + _TINY)

@@ -1,6 +1,5 @@
 import csv
 import importlib
-import json
 from pathlib import Path
 
 import keras
@@ -10,6 +9,7 @@ import pytest
 import keras_bft
 from keras_bft.evaluation import Ranking
 from keras_bft.evaluation import rank_targets
+from keras_bft.training import ResumableTraining
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -18,12 +18,6 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 def sasrec(monkeypatch):
     monkeypatch.syspath_prepend(EXAMPLES)
     return importlib.import_module("sasrec")
-
-
-@pytest.fixture
-def resumable_runs(monkeypatch):
-    monkeypatch.syspath_prepend(EXAMPLES)
-    return importlib.import_module("_resumable_runs")
 
 
 def run_quick(sasrec, folder, *options):
@@ -82,7 +76,7 @@ def test_prints_and_saves_the_comparison_and_does_not_train_again(
 
 
 def test_an_interrupted_training_continues_to_the_same_numbers(
-    sasrec, resumable_runs, tmp_path, monkeypatch, capsys
+    sasrec, tmp_path, monkeypatch, capsys
 ):
     arguments = sasrec.parse_arguments(
         ["--quick", "--max-length", "4", "--epochs", "4", "--patience", "2"]
@@ -101,7 +95,7 @@ def test_an_interrupted_training_continues_to_the_same_numbers(
         return history, model.get_weights()
 
     whole = train(tmp_path / "whole")
-    save = resumable_runs.ResumableTraining.on_epoch_end
+    save = ResumableTraining.on_epoch_end
 
     def killed_before_the_third_epoch_is_saved(self, epoch, logs=None):
         if epoch == 2:
@@ -109,13 +103,13 @@ def test_an_interrupted_training_continues_to_the_same_numbers(
         save(self, epoch, logs)
 
     monkeypatch.setattr(
-        resumable_runs.ResumableTraining,
+        ResumableTraining,
         "on_epoch_end",
         killed_before_the_third_epoch_is_saved,
     )
     with pytest.raises(KeyboardInterrupt):
         train(tmp_path / "broken")
-    monkeypatch.setattr(resumable_runs.ResumableTraining, "on_epoch_end", save)
+    monkeypatch.setattr(ResumableTraining, "on_epoch_end", save)
     capsys.readouterr()
     history, weights = train(tmp_path / "broken")
     assert "Continuing after epoch 2." in capsys.readouterr().out
@@ -128,31 +122,6 @@ def test_an_interrupted_training_continues_to_the_same_numbers(
     assert history == whole[0]
     for continued, expected in zip(weights, whole[1], strict=True):
         np.testing.assert_array_equal(continued, expected)
-
-
-def test_other_data_are_other_settings(sasrec, resumable_runs, tmp_path):
-    first = resumable_runs.fingerprint(np.arange(5), np.arange(3))
-    assert first == resumable_runs.fingerprint(np.arange(5), np.arange(3))
-    assert first != resumable_runs.fingerprint(np.arange(5), np.arange(3)[::-1])
-    settings = {"data": first, "loss": "full", "negatives": None}
-    resumable_runs.claim_folder(tmp_path / "a" / "b", settings)
-    resumable_runs.claim_folder(tmp_path / "a" / "b", settings)
-    with pytest.raises(ValueError, match=f"data was '{first}' and now is 'x'"):
-        resumable_runs.claim_folder(
-            tmp_path / "a" / "b", settings | {"data": "x"}
-        )
-    stored = json.loads((tmp_path / "a" / "b" / "settings.json").read_text())
-    assert stored == settings
-
-
-def test_a_file_half_written_does_not_take_the_place(resumable_runs, tmp_path):
-    path = tmp_path / "state"
-    path.write_text("old")
-    with pytest.raises(KeyboardInterrupt):
-        with resumable_runs.replacing(path) as file:
-            file.write(b"half")
-            raise KeyboardInterrupt
-    assert path.read_text() == "old"
 
 
 @pytest.mark.parametrize(

@@ -168,7 +168,7 @@ def check_config(
     config = layer.get_config()
     for name, value in arguments.items():
         kept = config[name]
-        if isinstance(kept, dict):
+        if isinstance(kept, dict) and not isinstance(value, dict):
             kept = kept["class_name"]
             value = type(keras.saving.deserialize_keras_object(config[name]))
             value = value.__name__

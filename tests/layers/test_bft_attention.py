@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 
 from keras_bft.layers import BFTAttention
+from keras_bft.layers._trace import listening
 from keras_bft.ops import NO_OBSERVATION
 from tests.layers.layer_checks import MaskProbe
 from tests.layers.layer_checks import arrays
@@ -16,7 +17,9 @@ from tests.layers.layer_checks import normal
 from tests.layers.layer_checks import numpy
 from tests.layers.layer_checks import randomize
 from tests.layers.layer_checks import variable_gradients
+from tests.layers.reference_layer import normalize
 from tests.layers.reference_layer import observe
+from tests.layers.reference_layer import weights
 
 B, T, D = 2, 4, 8
 PADDING = np.array([[1, 1, 1, 0], [1, 1, 0, 0]], bool)
@@ -67,6 +70,7 @@ def test_config():
         use_bias=False,
         kernel_initializer=keras.initializers.HeNormal(),
         strength=0.5,
+        kriging_weights=False,
         bayesian=False,
         seed=4,
     )
@@ -211,6 +215,50 @@ def test_precision_decides_which_keys_count():
             numpy(layer(state, changed, padding_mask=padding)[0]),
             atol=1e-5,
         )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"variance": "channel", "key_precision": "per_head"}],
+    ids=str,
+)
+def test_without_kriging_weights_softmax_weights_observe(options):
+    state, log_precision = inputs()
+    layer = built(kriging_weights=False, **options)
+    plain = BFTAttention(4, bayesian=False)
+    plain.build(state.shape)
+    copy_weights(layer, plain)
+    with listening() as records:
+        innovation, observed = arrays(
+            layer(state, log_precision, padding_mask=PADDING)
+        )
+        alone = numpy(layer(state, padding_mask=PADDING))
+    expected = numpy(plain(state, padding_mask=PADDING))
+    np.testing.assert_allclose(innovation, expected, atol=1e-6)
+    np.testing.assert_allclose(alone, expected, atol=1e-6)
+
+    # The weights of that softmax, and the reference's statistics of them,
+    # which read the precision of the keys at strength zero too.
+    x, _, _ = normalize(layer.norm, state.astype("float64"))
+    query, key = (
+        (x @ kernel + bias).reshape(B, T, 4, 2)
+        for kernel, bias in map(weights, (layer.query_dense, layer.key_dense))
+    )
+    logits = np.einsum("bthc,bshc->bhts", query, key) / np.sqrt(2)
+    expected = np.exp(logits) * PADDING[:, None, None]
+    expected /= expected.sum(-1, keepdims=True)
+    for _, values in records:
+        np.testing.assert_allclose(
+            numpy(values["kriging_weights"]), expected, atol=1e-6
+        )
+    visible = np.broadcast_to(PADDING[:, None], (B, T, T))
+    precision = np.exp(log_precision.astype("float64"))
+    _, expected = observe(
+        layer, state.astype("float64"), precision, visible, 0.0
+    )
+    np.testing.assert_allclose(observed, np.log(expected), atol=2e-5)
+    other = numpy(layer(state, log_precision + 1.0, padding_mask=PADDING)[1])
+    assert np.all(other > observed)
 
 
 def test_key_of_no_precision_is_not_seen():

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from keras_bft.layers import BFTLayer
+from keras_bft.layers import GatedAttention
 from keras_bft.layers import PrecisionEmbedding
 from tests.layers.layer_checks import MaskProbe
 from tests.layers.layer_checks import arrays
@@ -50,6 +51,8 @@ def test_config():
         initial_log_process_noise=None,
         trainable_process_noise=False,
         prior_dof=2.0,
+        kriging_weights=False,
+        kalman_gain=False,
         activation="silu",
         gated=True,
         normalize_first=False,
@@ -61,6 +64,7 @@ def test_config():
         use_bias=False,
         kernel_initializer=keras.initializers.HeNormal(),
         bayesian=False,
+        gated_attention=True,
         seed=4,
     )
 
@@ -78,6 +82,7 @@ def test_arguments_reach_the_parts():
         initial_log_process_noise=-1.0,
         trainable_process_noise=False,
         prior_dof=2.0,
+        kriging_weights=False,
         activation="silu",
         gated=True,
         normalization="rms",
@@ -100,6 +105,7 @@ def test_arguments_reach_the_parts():
             "key_precision": "per_head",
             "carry_units": False,
             "prior_dof": 2.0,
+            "kriging_weights": False,
             "normalization": "rms",
             "epsilon": 1e-4,
             "dropout": 0.5,
@@ -127,6 +133,64 @@ def test_arguments_reach_the_parts():
         config = getattr(layer, part).get_config()
         assert {name: config[name] for name in options} == options
         assert config["kernel_initializer"]["class_name"] == "HeNormal"
+
+
+def test_gated_attention_takes_the_place_of_the_other():
+    options = {
+        "head_dim": 3,
+        "num_key_value_heads": 2,
+        "causal": True,
+        "normalization": "rms",
+        "epsilon": 1e-4,
+        "dropout_mode": "inverted",
+        "use_bias": False,
+        "seed": 4,
+    }
+    layer = BFTLayer(
+        4,
+        6,
+        dropout=0.25,
+        kernel_initializer="he_normal",
+        bayesian=False,
+        gated_attention=True,
+        **options,
+    )
+    assert type(layer.attention) is GatedAttention
+    config = layer.attention.get_config()
+    options = {**options, "num_heads": 4, "dropout": 0.25}
+    assert {name: config[name] for name in options} == options
+    assert config["kernel_initializer"]["class_name"] == "HeNormal"
+    post_norm = BFTLayer(
+        4, 6, normalize_first=False, bayesian=False, gated_attention=True
+    )
+    assert post_norm.attention.normalization is None
+
+
+@pytest.mark.parametrize("use_bias", [True, False])
+@pytest.mark.parametrize("gated_attention", [True, False])
+def test_weights_have_the_names_that_files_know(use_bias, gated_attention):
+    layer = BFTLayer(
+        2,
+        6,
+        gated=True,
+        use_bias=use_bias,
+        bayesian=False,
+        gated_attention=gated_attention,
+    )
+    layer.build((B, T, D))
+    dense = {"attention": ["query", "key", "value", "output"]}
+    dense["feed_forward"] = ["input", "up", "output"]
+    if gated_attention:
+        dense["attention"].append("gate")
+    expected = {
+        f"{part}/{name}/{weight}"
+        for part, names in dense.items()
+        for name in names
+        for weight in (["kernel", "bias"] if use_bias else ["kernel"])
+    }
+    expected |= {f"{part}/norm/gamma" for part in dense}
+    expected |= {f"{part}/norm/beta" for part in dense}
+    assert {w.path.split("/", 1)[1] for w in layer.weights} == expected
 
 
 def statistics(layer):
@@ -166,11 +230,13 @@ def test_saving(normalize_first, tmp_path):
     )
 
 
-@pytest.mark.parametrize("bayesian", [False, True])
-def test_saving_in_the_drop_in_form(bayesian, tmp_path):
-    check_saving(
-        lambda: BFTLayer(2, 6, bayesian=bayesian), inputs()[:1], tmp_path
-    )
+@pytest.mark.parametrize(
+    "options",
+    [{"bayesian": False}, {}, {"bayesian": False, "gated_attention": True}],
+    ids=str,
+)
+def test_saving_in_the_drop_in_form(options, tmp_path):
+    check_saving(lambda: BFTLayer(2, 6, **options), inputs()[:1], tmp_path)
 
 
 @each_form
@@ -242,9 +308,17 @@ def test_strength_is_not_rounded_to_the_compute_dtype(policy):
     np.testing.assert_allclose(seen, 1.23456789, rtol=1e-7)
 
 
-@each_form
-def test_compiled(form):
-    check_compiled(lambda: BFTLayer(2, 6, form=form, causal=True), inputs())
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"form": "light"},
+        {"form": "full"},
+        {"kriging_weights": False, "kalman_gain": False},
+    ],
+    ids=str,
+)
+def test_compiled(options):
+    check_compiled(lambda: BFTLayer(2, 6, causal=True, **options), inputs())
 
 
 def test_keras_masks_and_padding_masks_do_the_same():
@@ -335,6 +409,40 @@ def test_pairs_train_in_a_functional_model(form):
     for weight in model.trainable_weights:
         if not weight.path.endswith("key/bias"):
             assert np.any(numpy(weight) != before[weight.path]), weight.path
+
+
+@pytest.mark.parametrize(
+    "kriging_weights, kalman_gain",
+    [(True, True), (True, False), (False, True), (False, False)],
+)
+def test_precision_reaches_the_state_by_weights_and_by_gain(
+    kriging_weights, kalman_gain
+):
+    state, log_precision = inputs()
+    layer = BFTLayer(
+        2,
+        6,
+        form="full",
+        kriging_weights=kriging_weights,
+        kalman_gain=kalman_gain,
+    )
+    layer(state, log_precision)
+    randomize(layer)
+    leaf = keras.Variable(log_precision)
+    variables = [leaf, layer.strength, *layer.trainable_variables]
+
+    def gradients(index):
+        return variable_gradients(
+            lambda: weighted_sum(layer(state, leaf.value)[index]), variables
+        )[1]
+
+    of_state, of_precision = gradients(0), gradients(1)
+    for gradient in of_state + of_precision:
+        assert np.all(np.isfinite(gradient))
+    for gradient in of_state[:2]:
+        assert np.any(gradient != 0) == (kriging_weights or kalman_gain)
+    for gradient in of_precision[:2]:
+        assert np.all(gradient != 0)
 
 
 @each_form
@@ -482,6 +590,7 @@ def test_log_precision_of_any_dtype_gives_the_same():
         ("prior_dof", -1.0),
         ("normalization", None),
         ("dropout", 1.0),
+        ("gated_attention", True),
     ],
 )
 def test_wrong_arguments_raise(name, value):

@@ -13,6 +13,8 @@ from tests.layers.layer_checks import randomize
 from tests.layers.layer_checks import variable_gradients
 from tests.layers.layer_checks import weighted_sum
 from tests.layers.reference_layer import bft_layer
+from tests.layers.reference_layer import normalize
+from tests.layers.reference_layer import predict
 from tests.layers.standard_layer import StandardLayer
 
 B, T, D = 2, 5, 8
@@ -159,6 +161,64 @@ def test_strength_zero_of_gated_grouped_rms_layers(form):
     stronger = built(form=form, strength=1.0, **options)
     outputs = stronger(state, log_precision, padding_mask=PADDING)[0]
     assert np.max(np.abs(numpy(outputs) - expected)) > 1e-2
+
+
+@each_form
+@pytest.mark.parametrize("normalize_first", [True, False])
+def test_without_a_gain_the_innovation_is_added_whole(form, normalize_first):
+    state, log_precision = inputs()
+    options = {"form": form, "normalize_first": normalize_first}
+    layer = built(kalman_gain=False, strength=0.5, **options)
+    outputs = arrays(layer(state, log_precision, padding_mask=PADDING))
+    usual = built(strength=0.5, **options)
+    innovation, observed = arrays(
+        usual.attention(state, log_precision, padding_mask=PADDING)
+    )
+    after = state + innovation
+    posterior = np.logaddexp(log_precision + np.log(0.5), observed)
+    for index in range(2):
+        if not normalize_first:
+            norm = usual.post_norms[index]
+            after, spread, _ = normalize(norm, after)
+            posterior = posterior + 2 * np.log(spread[..., None])
+            posterior -= np.log(numpy(norm.gamma) ** 2)
+        if index == 0:
+            after, posterior = predict(
+                usual.feed_forward, after, np.exp(posterior)
+            )
+            posterior = np.log(posterior)
+    np.testing.assert_allclose(outputs[0], after, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(outputs[1], posterior, rtol=1e-5, atol=2e-5)
+
+
+def test_without_weights_and_gain_the_state_is_the_standard_layers():
+    state, log_precision = inputs()
+    layer = built(kriging_weights=False, kalman_gain=False, causal=True)
+    plain = BFTLayer(4, 6, bayesian=False, causal=True)
+    plain.build((B, T, D))
+    copy_weights(layer, plain)
+    np.testing.assert_allclose(
+        numpy(layer(state, log_precision, padding_mask=PADDING)[0]),
+        numpy(plain(state, padding_mask=PADDING)),
+        atol=1e-5,
+    )
+
+
+def test_open_gates_give_the_standard_layer():
+    state, _ = inputs()
+    plain = BFTLayer(4, 6, bayesian=False, causal=True)
+    gated = BFTLayer(4, 6, bayesian=False, causal=True, gated_attention=True)
+    plain.build((B, T, D))
+    gated.build((B, T, D))
+    randomize(gated)
+    names = {"attention/gate/kernel", "attention/gate/bias"}
+    assert copy_weights(gated, plain) == names
+    expected = numpy(plain(state, padding_mask=PADDING))
+    outputs = numpy(gated(state, padding_mask=PADDING))
+    assert np.max(np.abs(outputs - expected)) > 1e-2
+    gated.attention.gate_dense.bias.assign(np.full(D, 100.0))
+    outputs = numpy(gated(state, padding_mask=PADDING))
+    np.testing.assert_allclose(outputs, expected, atol=1e-6)
 
 
 @each_form

@@ -30,7 +30,7 @@ def inputs(widths=(D, D), seed=0):
 
 
 def test_config():
-    check_config(KalmanResidual, strength=0.5)
+    check_config(KalmanResidual, strength=0.5, kalman_gain=False)
 
 
 def test_saving(tmp_path):
@@ -79,6 +79,16 @@ def test_no_observation_changes_nothing(policy):
     before = numpy(layer.cast_state(state))
     np.testing.assert_array_equal(numpy(after), before)
     np.testing.assert_allclose(numpy(posterior), prior, rtol=1e-6)
+
+
+@each_width
+def test_without_a_gain_the_innovation_is_added_whole(widths):
+    state, prior, innovation, observed = inputs(widths)
+    layer = KalmanResidual(0.3, kalman_gain=False)
+    after, posterior = layer(state, prior, innovation, observed)
+    np.testing.assert_allclose(numpy(after), state + innovation, atol=1e-6)
+    usual = KalmanResidual(0.3)(state, prior, innovation, observed)[1]
+    np.testing.assert_array_equal(numpy(posterior), numpy(usual))
 
 
 def test_precision_only_grows():

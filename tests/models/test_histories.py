@@ -4,6 +4,8 @@ import pytest
 from keras_bft.models._histories import bucket_length
 from keras_bft.models._histories import check_histories
 from keras_bft.models._histories import check_ids
+from keras_bft.models._histories import chunks_of_similar_length
+from keras_bft.models._histories import padded_batch
 
 
 def test_known_ids_and_padding_pass():
@@ -62,3 +64,16 @@ def test_bucket_lengths_fit_and_are_few(max_length):
         bucket <= max(2 * n, -(-max_length // 8))
         for n, bucket in enumerate(buckets, start=1)
     )
+
+
+def test_chunks_share_a_padded_length():
+    lengths = [1, 8, 2, 5, 1, 1]
+    chunks = list(chunks_of_similar_length(lengths, 8, 2))
+    assert [
+        (users.tolist(), length, rows) for users, length, rows in chunks
+    ] == [([0, 4], 1, 2), ([5], 1, 2), ([2], 2, 1), ([1, 3], 8, 2)]
+
+
+def test_batches_keep_the_newest():
+    batch = padded_batch([np.array([1, 2, 3]), np.array([4])], 2, 3)
+    assert batch.tolist() == [[2, 3], [4, 0], [0, 0]]

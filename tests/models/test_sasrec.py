@@ -63,6 +63,8 @@ def test_config():
         dropout_mode="renormalized",
         activation="relu",
         normalize_first=False,
+        gated_attention=True,
+        layer_options={"prior_dof": 2.0},
         seed=4,
     )
     expected = {

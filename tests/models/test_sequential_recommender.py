@@ -182,7 +182,7 @@ def test_the_default_loss_is_the_full_softmax():
 
 def test_a_saved_model_compiles_as_its_next_backend_does():
     model, _ = built()
-    assert model.get_compile_config() is None
+    assert model.get_compile_config() == {}
     model.compile()
     assert model.get_compile_config()["jit_compile"] == "auto"
     model.compile(jit_compile=False)

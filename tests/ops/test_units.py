@@ -55,6 +55,36 @@ def test_no_gamma_means_ones():
     )
 
 
+@pytest.mark.parametrize("shape", SHAPES[::3])
+def test_a_derivative_scales_the_channels_of_each_value(shape):
+    rng = np.random.default_rng(9)
+    inputs = make_inputs(rng, shape)
+    derivative = normals(rng, *shape[:2], 2, 3)
+    log_precision, spread, gamma, kernel = (x.astype("float64") for x in inputs)
+    # A key at a time, the derivative is a part of its value kernel.
+    expected = np.stack(
+        [
+            [
+                reference.value_precision(
+                    np.exp(log_precision[b, s])[None, None],
+                    spread[b, s][None, None],
+                    gamma,
+                    kernel * derivative[b, s],
+                )[0, 0]
+                for s in range(shape[1])
+            ]
+            for b in range(shape[0])
+        ]
+    )
+    assert_log_close(run(value_log_precision, *inputs, derivative), expected)
+    ones = np.ones_like(derivative)
+    np.testing.assert_allclose(
+        numpy(value_log_precision(*inputs, ones)),
+        numpy(value_log_precision(*inputs)),
+        atol=1e-6,
+    )
+
+
 @pytest.mark.parametrize("factor", [1e-3, 7.0, 1e4])
 def test_scaling_the_stream_changes_nothing(factor):
     log_precision, spread, gamma, kernel = make_inputs(

@@ -1,65 +1,15 @@
-"""Training runs that can be killed at any point and continued."""
+"""A training that can be killed at any point and continued."""
 
-import contextlib
-import csv
-import hashlib
 import json
 import time
-from collections.abc import Iterator
+from os import PathLike
 from pathlib import Path
-from typing import IO
 from typing import Any
 
 import keras
 import numpy as np
 
-
-@contextlib.contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Opens a file that takes its place only once it is written whole."""
-    part = path.with_name(f"{path.name}.part")
-    with open(part, "wb") as file:
-        yield file
-    part.replace(path)
-
-
-def fingerprint(*arrays: np.ndarray) -> str:
-    """Returns a short text that changes when any number does."""
-    digest = hashlib.sha256()
-    for array in arrays:
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()[:16]
-
-
-def claim_folder(folder: Path, settings: dict[str, Any]) -> None:
-    """Makes an output folder for these settings, or checks that it is theirs.
-
-    Args:
-        folder: Folder of all runs. It is made where it does not exist.
-        settings: What the results depend on, as JSON can hold it.
-
-    Raises:
-        ValueError: If the folder holds runs with other settings.
-    """
-    path = folder / "settings.json"
-    settings = json.loads(json.dumps(settings))
-    if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as file:
-            file.write(json.dumps(settings, indent=2).encode())
-        return
-    earlier = json.loads(path.read_text())
-    changed = [
-        f"{name} was {earlier.get(name)!r} and now is {settings.get(name)!r}"
-        for name in sorted(earlier | settings)
-        if earlier.get(name) != settings.get(name)
-    ]
-    if changed:
-        raise ValueError(
-            f"The folder {str(folder)!r} holds runs with other settings: "
-            f"{'; '.join(changed)}. Go back to those, give another folder, or "
-            "delete this one."
-        )
+from keras_bft.training.run_folder import replacing
 
 
 class ResumableTraining(keras.callbacks.Callback):
@@ -72,25 +22,47 @@ class ResumableTraining(keras.callbacks.Callback):
     for number, what it would have given without the interruption.
 
     Put this last in `callbacks`, and give `fit` a model that is built and
-    `initial_epoch=epochs_done`.
+    `initial_epoch=epochs_done`. A `SequenceDataset` has to be told, too:
+    `dataset.epoch = epochs_done`.
 
     Args:
         path: The checkpoint, an `.npz` file. Where it exists, the training
-            continues from it.
+            continues from it. It is replaced once a new one is whole.
         stopping: The early stopping of the same `fit`.
+
+    Attributes:
+        history: One dictionary an epoch: its number from 1, the logs, and the
+            seconds it took, validation included.
+        stopped: Whether the saved training had stopped early.
+
+    Example:
+
+    ```python
+    stopping = keras.callbacks.EarlyStopping(
+        "val_ndcg@10", mode="max", patience=8, restore_best_weights=True
+    )
+    training = keras_bft.training.ResumableTraining("checkpoint.npz", stopping)
+    dataset.epoch = training.epochs_done
+    model.fit(
+        dataset,
+        initial_epoch=training.epochs_done,
+        epochs=training.epochs_done if training.stopped else 100,
+        callbacks=[ranking, stopping, training],
+    )
+    ```
     """
 
     def __init__(
-        self, path: Path, stopping: keras.callbacks.EarlyStopping
+        self, path: str | PathLike[str], stopping: keras.callbacks.EarlyStopping
     ) -> None:
         super().__init__()
-        self.path = path
+        self.path = Path(path)
         self.stopping = stopping
         self.history: list[dict[str, float]] = []
         self.stopped = False
         self._saved: dict[str, np.ndarray] = {}
-        if path.exists():
-            with np.load(path) as file:
+        if self.path.exists():
+            with np.load(self.path) as file:
                 self._saved = dict(file)
             state = json.loads(str(self._saved.pop("state")))
             self.history = state["history"]
@@ -148,7 +120,7 @@ class ResumableTraining(keras.callbacks.Callback):
         }
         for index, weight in enumerate(stopping.best_weights):
             arrays[f"best_{index}"] = weight
-        with replacing(self.path) as file:
+        with replacing(self.path) as part, part.open("wb") as file:
             np.savez(file, state=json.dumps(state), **arrays)
 
     def _variables(self) -> list[Any]:
@@ -156,20 +128,3 @@ class ResumableTraining(keras.callbacks.Callback):
         if not optimizer.built:
             optimizer.build(self.model.trainable_variables)
         return self.model.variables + optimizer.variables
-
-
-def write_history(history: list[dict[str, float]], path: Path) -> None:
-    """Writes one line an epoch; seconds are of training and validation."""
-    with open(path, "w", newline="") as file:
-        writer = csv.DictWriter(file, fieldnames=list(history[0]))
-        writer.writeheader()
-        writer.writerows(history)
-
-
-def read_history(path: Path) -> list[dict[str, float]]:
-    """Reads what `write_history` wrote."""
-    with open(path, newline="") as file:
-        return [
-            {name: float(value) for name, value in row.items()}
-            for row in csv.DictReader(file)
-        ]

@@ -1,0 +1,187 @@
+"""What the attention layers share: projections, heads and masks."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_bft.layers._filter_layer import FilterLayer
+from keras_bft.layers._filter_layer import check_choice
+from keras_bft.layers._filter_layer import check_positive
+from keras_bft.layers._filter_layer import check_rate
+from keras_bft.layers._filter_layer import known_width
+from keras_bft.layers._filter_layer import make_dense
+from keras_bft.layers._masks import visible_keys
+from keras_bft.layers.attention_dropout import AttentionDropout
+from keras_bft.layers.state_normalization import NORMALIZATIONS
+from keras_bft.layers.state_normalization import StateNormalization
+from keras_bft.ops import kriging_estimate
+from keras_bft.ops import kriging_weights
+from keras_bft.typing import Tensor
+
+
+class Attention(FilterLayer):
+    """Base of the attention layers: the parts of standard attention.
+
+    Args:
+        num_heads: Number of query heads.
+        head_dim: Channels of a head. Defaults to `D // num_heads`.
+        num_key_value_heads: Number of key and value heads, a divisor of
+            `num_heads`. Defaults to `num_heads`.
+        causal: Whether a query sees only its own and earlier positions.
+        normalization: `"layer"`, `"rms"` or `None`: the norm applied first.
+        epsilon: Epsilon of the norm.
+        dropout: Share of attention weights dropped in training.
+        dropout_mode: See `AttentionDropout`.
+        use_bias: Whether the projections have biases.
+        kernel_initializer: Initializer of the projections.
+        seed: Seed of the dropout.
+        **kwargs: Arguments of `keras.layers.Layer`.
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        head_dim: int | None = None,
+        num_key_value_heads: int | None = None,
+        causal: bool = False,
+        normalization: str | None = "layer",
+        epsilon: float = 1e-6,
+        dropout: float = 0.0,
+        dropout_mode: str = "renormalized",
+        use_bias: bool = True,
+        kernel_initializer: Any = "glorot_uniform",
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        check_positive("num_heads", num_heads)
+        if head_dim is not None:
+            check_positive("head_dim", head_dim)
+        if num_key_value_heads is not None:
+            check_positive("num_key_value_heads", num_key_value_heads)
+            if num_heads % num_key_value_heads:
+                raise ValueError(
+                    "`num_key_value_heads` must divide `num_heads`. Received: "
+                    f"num_key_value_heads={num_key_value_heads}, "
+                    f"num_heads={num_heads}"
+                )
+        check_choice("normalization", normalization, (*NORMALIZATIONS, None))
+        check_rate("dropout", dropout)
+        self.num_heads = num_heads
+        self.head_dim = head_dim
+        self.num_key_value_heads = num_key_value_heads
+        self.causal = causal
+        self.normalization = normalization
+        self.epsilon = epsilon
+        self.dropout = dropout
+        self.dropout_mode = dropout_mode
+        self.use_bias = use_bias
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.seed = seed
+        self.attention_dropout = AttentionDropout(
+            dropout, dropout_mode, seed, dtype="float32", name="dropout"
+        )
+
+    def _build_parts(
+        self,
+        state_shape: tuple[int | None, ...],
+        keys_shape: tuple[int | None, ...],
+    ) -> None:
+        """Creates the norm and the four projections."""
+        width = known_width(state_shape)
+        if self.head_dim is None and width % self.num_heads:
+            raise ValueError(
+                "Without `head_dim`, `num_heads` must divide the width of the "
+                f"state. Received: num_heads={self.num_heads}, "
+                f"state_shape={state_shape}"
+            )
+        head_dim = self.head_dim or width // self.num_heads
+        self._head_dim = head_dim
+        query_units = self.num_heads * head_dim
+        key_units = (self.num_key_value_heads or self.num_heads) * head_dim
+        if self.normalization is not None:
+            self.norm = StateNormalization(
+                self.normalization,
+                self.epsilon,
+                dtype=self.dtype_policy,
+                name="norm",
+            )
+            self.norm.build(state_shape)
+        self.query_dense = make_dense(self, "query", query_units, state_shape)
+        self.key_dense = make_dense(self, "key", key_units, keys_shape)
+        self.value_dense = make_dense(self, "value", key_units, keys_shape)
+        self.output_dense = make_dense(
+            self, "output", width, (None, None, query_units)
+        )
+
+    def _normalize(self, state: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The normalised state, and the spread if there is a norm."""
+        if self.normalization is None:
+            return state, None
+        return self.norm(state)
+
+    def _split_heads(self, x: Tensor) -> Tensor:
+        shape = (-1, ops.shape(x)[1], x.shape[-1] // self._head_dim)
+        return ops.reshape(x, (*shape, self._head_dim))
+
+    def _query_key_value(
+        self, normalized: Tensor, keys: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        return (
+            self._split_heads(self.query_dense(normalized)),
+            self._split_heads(self.key_dense(keys)),
+            self._split_heads(self.value_dense(keys)),
+        )
+
+    def _visible_keys(
+        self,
+        state: Tensor,
+        padding_mask: Tensor | None,
+        attention_mask: Tensor | None,
+    ) -> Tensor | None:
+        return visible_keys(
+            padding_mask,
+            attention_mask,
+            ops.shape(state)[1] if self.causal else None,
+        )
+
+    def _softmax_estimate(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        visible: Tensor | None,
+        training: bool,
+    ) -> Tensor:
+        """What standard attention gives before its output projection."""
+        weights = kriging_weights(query, key, mask=visible)
+        weights = self.attention_dropout(weights, training=training)
+        return kriging_estimate(weights, value)
+
+    def _project(self, estimate: Tensor) -> Tensor:
+        shape = (-1, ops.shape(estimate)[1], self.num_heads * self._head_dim)
+        return self.output_dense(ops.reshape(estimate, shape))
+
+    def compute_output_spec(
+        self, state: keras.KerasTensor, *args: Any, **kwargs: Any
+    ) -> Any:
+        return keras.KerasTensor(state.shape, dtype=self.compute_dtype)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "num_heads": self.num_heads,
+            "head_dim": self.head_dim,
+            "num_key_value_heads": self.num_key_value_heads,
+            "causal": self.causal,
+            "normalization": self.normalization,
+            "epsilon": self.epsilon,
+            "dropout": self.dropout,
+            "dropout_mode": self.dropout_mode,
+            "use_bias": self.use_bias,
+            "kernel_initializer": keras.initializers.serialize(
+                self.kernel_initializer
+            ),
+            "seed": self.seed,
+        }

@@ -1,0 +1,84 @@
+"""Folders of runs: their settings, and files that appear only when whole."""
+
+import contextlib
+import csv
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Gives a path to write, which takes the place of `path` at the end.
+
+    A file is there whole or not at all, whenever the program is killed.
+
+    Args:
+        path: The file to be written.
+
+    Yields:
+        A path in the same folder, with the same suffixes.
+    """
+    part = path.with_name(f"part-{path.name}")
+    yield part
+    part.replace(path)
+
+
+def fingerprint(*arrays: np.ndarray) -> str:
+    """Returns a short text that changes when any number does."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()[:16]
+
+
+def claim_folder(folder: Path, settings: dict[str, Any]) -> None:
+    """Makes an output folder for these settings, or checks that it is theirs.
+
+    Args:
+        folder: Folder of all runs. It is made where it does not exist.
+        settings: What the results depend on, as JSON can hold it.
+
+    Raises:
+        ValueError: If the folder holds runs with other settings.
+    """
+    path = folder / "settings.json"
+    settings = json.loads(json.dumps(settings))
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as part:
+            part.write_text(json.dumps(settings, indent=2))
+        return
+    earlier = json.loads(path.read_text())
+    changed = [
+        f"{name} was {earlier.get(name)!r} and now is {settings.get(name)!r}"
+        for name in sorted(earlier | settings)
+        if earlier.get(name) != settings.get(name)
+    ]
+    if changed:
+        raise ValueError(
+            f"The folder {str(folder)!r} holds runs with other settings: "
+            f"{'; '.join(changed)}. Go back to those, give another folder, or "
+            "delete this one."
+        )
+
+
+def write_history(history: list[dict[str, float]], path: Path) -> None:
+    """Writes one line an epoch; seconds are of training and validation."""
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, fieldnames=list(history[0]))
+        writer.writeheader()
+        writer.writerows(history)
+
+
+def read_history(path: Path) -> list[dict[str, float]]:
+    """Reads what `write_history` wrote."""
+    with open(path, newline="") as file:
+        return [
+            {name: float(value) for name, value in row.items()}
+            for row in csv.DictReader(file)
+        ]
