@@ -2,9 +2,12 @@
 
 import csv
 import dataclasses
+import gzip
 import os
 import re
 from collections.abc import Sequence
+from typing import TextIO
+from typing import cast
 
 import numpy as np
 
@@ -189,9 +192,10 @@ class Ranking:
         `num_items`.
 
         Args:
-            path: File to write. An existing file is replaced.
+            path: File to write. An existing file is replaced. Compressed if it
+                ends in `.gz`.
         """
-        with open(path, "w", newline="", encoding="utf-8") as file:
+        with _open_text(path, "wt") as file:
             writer = csv.writer(file)
             writer.writerow(_COLUMNS)
             # `tolist` gives Python numbers, which print alike everywhere.
@@ -216,7 +220,7 @@ class Ranking:
             ValueError: If the file is not one that `to_csv` wrote, or has no
                 users.
         """
-        with open(path, newline="", encoding="utf-8") as file:
+        with _open_text(path, "rt") as file:
             header, *rows = list(csv.reader(file)) or [[]]
         if tuple(header) != _COLUMNS or not rows:
             raise ValueError(
@@ -243,6 +247,12 @@ class Ranking:
                 "A ranking of no users has no mean. Received: num_users=0"
             )
         return float(values.mean())
+
+
+def _open_text(path: str | os.PathLike[str], mode: str) -> TextIO:
+    if os.fspath(path).endswith(".gz"):
+        return cast(TextIO, gzip.open(path, mode, newline="", encoding="utf-8"))
+    return cast(TextIO, open(path, mode, newline="", encoding="utf-8"))
 
 
 def _positive(k: int) -> int:

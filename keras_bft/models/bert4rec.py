@@ -83,8 +83,13 @@ class BERT4Rec(TransformerRecommender):
         super().build(items_shape)
         self.head.build((*items_shape, self.embedding_dim))
 
-    def call(self, items: Tensor, training: bool = False) -> Tensor:
-        return self.head(super().call(items, training=training))
+    def call(
+        self,
+        items: Tensor,
+        training: bool = False,
+        attention_mask: Tensor | None = None,
+    ) -> Tensor:
+        return self.head(super().call(items, training, attention_mask))
 
     def _check_data(self, x: Any, y: Any = None) -> None:
         super()._check_data(x, y)

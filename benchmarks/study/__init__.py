@@ -1,0 +1,1 @@
+"""The paper's recommendation study on any data: runs, report and figures."""

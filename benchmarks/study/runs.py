@@ -1,0 +1,212 @@
+"""One training run: resumable, and recorded in a folder of its own."""
+
+import dataclasses
+import json
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+import keras
+
+import keras_bft
+from keras_bft.data import Interactions
+from keras_bft.data import LeaveOneOut
+from keras_bft.training import ResumableTraining
+from keras_bft.training import claim_folder
+from keras_bft.training import fingerprint
+from keras_bft.training import replacing
+from keras_bft.training import write_history
+from study.mechanism import write_context
+from study.mechanism import write_mechanism
+from study.settings import Settings
+from study.variants import make_model
+from study.variants import parse_variant
+
+# Users scored at a time: the larger, the fewer sizes of a rest to compile.
+SCORED = 512
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Dataset:
+    """Interactions with their split."""
+
+    name: str
+    interactions: Interactions
+    split: LeaveOneOut
+
+    @classmethod
+    def read(cls, path: Path | None, quick: bool) -> "Dataset":
+        """Reads a file, or makes interactions up."""
+        if path is not None:
+            name = path.name.split(".")[0]
+            interactions = keras_bft.data.read_interactions(path)
+        else:
+            size = {"num_users": 60, "num_items": 30} if quick else {}
+            made_up = keras_bft.data.synthetic_interactions(**size)
+            name, interactions = "synthetic", made_up.interactions
+        sequences = interactions.sequences()
+        return cls(name, interactions, keras_bft.data.leave_one_out(sequences))
+
+
+def make_loss(settings: Settings) -> keras_bft.losses.ItemLoss:
+    """Returns the loss of the settings."""
+    if settings.loss == "full":
+        return keras_bft.losses.FullSoftmax()
+    classes = {
+        "sampled": keras_bft.losses.SampledSoftmax,
+        "gbce": keras_bft.losses.GBCE,
+        "bce": keras_bft.losses.BCE,
+    }
+    return classes[settings.loss](num_negatives=settings.negatives)
+
+
+def make_compiled(
+    name: str, num_items: int, seed: int, settings: Settings
+) -> Any:
+    """Returns a built and compiled model."""
+    keras.utils.set_random_seed(seed)
+    model = make_model(
+        name,
+        num_items,
+        settings.max_length,
+        embedding_dim=settings.dim,
+        dropout=settings.dropout,
+        seed=seed,
+    )
+    optimizer = keras.optimizers.Adam(settings.learning_rate)
+    if settings.weight_decay:
+        optimizer = keras.optimizers.AdamW(
+            settings.learning_rate, weight_decay=settings.weight_decay
+        )
+    model.compile(optimizer, loss=make_loss(settings))
+    # Continuing a training needs the variables before the first batch.
+    model.build((None, settings.max_length))
+    return model
+
+
+def make_batches(
+    model: Any, split: LeaveOneOut, seed: int, settings: Settings
+) -> keras_bft.data.SequenceDataset:
+    """Returns the training batches that a model learns from."""
+    options = {
+        "max_length": settings.max_length,
+        "batch_size": settings.batch_size,
+        "seed": seed,
+    }
+    if isinstance(model, keras_bft.models.BERT4Rec):
+        return keras_bft.data.MaskedItemDataset(
+            split.train, model.mask_id, **options
+        )
+    return keras_bft.data.SequenceDataset(split.train, **options)
+
+
+def train(
+    model: Any, data: Dataset, seed: int, folder: Path, settings: Settings
+) -> dict[str, float]:
+    """Trains a model, or what is left of its training.
+
+    Returns:
+        What the validation users and the clock say.
+    """
+    batches = make_batches(model, data.split, seed, settings)
+    stopping = keras.callbacks.EarlyStopping(
+        "val_ndcg@10",
+        mode="max",
+        patience=settings.patience,
+        restore_best_weights=True,
+    )
+    training = ResumableTraining(folder / "checkpoint.npz", stopping)
+    done = training.epochs_done
+    if done:
+        print(f"Continuing after epoch {done}.")
+    batches.epoch = done
+    model.fit(
+        batches,
+        verbose=1 if sys.stdout.isatty() else 2,
+        initial_epoch=done,
+        epochs=done if training.stopped else settings.epochs,
+        callbacks=[
+            keras_bft.evaluation.RankingCallback(
+                data.split.validation_histories,
+                data.split.validation_targets,
+                filter_seen=settings.filter_seen,
+                batch_size=SCORED,
+            ),
+            stopping,
+            training,
+        ],
+    )
+    write_history(training.history, folder / "history.csv")
+    return {
+        "val_ndcg@10": float(stopping.best),
+        "best_epoch": stopping.best_epoch + 1,
+        "epochs": training.epochs_done,
+        "seconds_per_epoch": statistics.median(
+            row["seconds"] for row in training.history
+        ),
+    }
+
+
+def run(
+    name: str, data: Dataset, seed: int, settings: Settings, output: Path
+) -> dict[str, float]:
+    """Trains and ranks, unless that was done, and returns the summary.
+
+    The folder `output/data/model/settings/seed` receives `history.csv`,
+    `ranks.csv.gz` (each test user's rank), `mechanism.csv` and `context.csv`
+    (gains and precisions, where the model has them), and `summary.json`, which
+    marks the run as finished.
+
+    Raises:
+        ValueError: If the folder holds a run with other settings.
+    """
+    # Colons are not allowed in the names of files everywhere.
+    folder = output / data.name / name.replace(":", "+") / settings.label
+    folder = folder / f"seed{seed}"
+    interactions, split = data.interactions, data.split
+    claim_folder(
+        folder,
+        {
+            **dataclasses.asdict(settings),
+            "model": name,
+            "seed": seed,
+            "backend": keras.backend.backend(),
+            "data": fingerprint(
+                interactions.user_codes, interactions.item_codes
+            ),
+        },
+    )
+    print(f"\n{data.name}: {name}, seed {seed}, {settings.label}", flush=True)
+    summary = folder / "summary.json"
+    if summary.exists():
+        print("Finished before.")
+        return json.loads(summary.read_text())
+    model = make_compiled(name, interactions.num_items, seed, settings)
+    values = train(model, data, seed, folder, settings)
+    ranking = keras_bft.evaluation.rank_targets(
+        model,
+        split.test_histories,
+        split.test_targets,
+        filter_seen=settings.filter_seen,
+        batch_size=SCORED,
+        users=interactions.user_ids[split.users],
+        verbose=False,
+    )
+    ranking.to_csv(folder / "ranks.csv.gz")
+    bayesian, backbone, options = parse_variant(name)
+    if bayesian or options.get("gated_attention"):
+        counts = split.train_item_counts(interactions.num_items)
+        write_mechanism(
+            model, split.test_histories, counts, settings.num_traced, folder
+        )
+        if backbone == "sasrec":
+            write_context(
+                model, split.test_histories, settings.num_traced, folder
+            )
+    values |= {f"test_{k}": v for k, v in ranking.summary().items()}
+    with replacing(summary) as part:
+        part.write_text(json.dumps(values, indent=2))
+    (folder / "checkpoint.npz").unlink()
+    print(", ".join(f"{name} {value:.4g}" for name, value in values.items()))
+    return values

@@ -1,0 +1,160 @@
+"""Recommenders made of filter layers: embeddings, prior, layers, final norm."""
+
+import math
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_bft.layers import PrecisionEmbedding
+from keras_bft.layers import StateNormalization
+from keras_bft.models._item_prior import make_prior
+from keras_bft.models._item_prior import prior_log_precision
+from keras_bft.models.sequential_recommender import SequentialRecommender
+from keras_bft.typing import Tensor
+
+
+class FilterRecommender(SequentialRecommender):
+    """Base of the models whose layers carry a precision beside the state.
+
+    A subclass sets `self.blocks`, layers that take and return a state and its
+    log-precision, and lists its further arguments in `self._arguments`. See
+    `SASRec` for the arguments.
+    """
+
+    def __init__(
+        self,
+        num_items: int,
+        max_length: int,
+        embedding_dim: int,
+        dropout: float,
+        bayesian: bool,
+        prior: str,
+        carry_units: bool,
+        scale_embeddings: bool,
+        seed: int | None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(num_items, max_length, embedding_dim, seed, **kwargs)
+        self._arguments: dict[str, Any] = {
+            "dropout": dropout,
+            "bayesian": bayesian,
+            "prior": prior,
+            "carry_units": carry_units,
+            "scale_embeddings": scale_embeddings,
+        }
+        self.bayesian = bayesian
+        self.input_scale = embedding_dim**0.5 if scale_embeddings else 1.0
+        # Of the states that enter the first layer, where units are carried.
+        self.initial_log_variance = 0.0
+        if carry_units:
+            stddev = self.input_scale * self.embedding_stddev
+            self.initial_log_variance = 2.0 * math.log(stddev)
+        self.position_embedding = keras.layers.Embedding(
+            max_length,
+            embedding_dim,
+            embeddings_initializer=keras.initializers.RandomNormal(
+                stddev=self.embedding_stddev
+            ),
+            dtype=self.dtype_policy,
+            name="position_embedding",
+        )
+        self.embedding_dropout = keras.layers.Dropout(
+            dropout,
+            seed=seed,
+            dtype=self.dtype_policy,
+            name="embedding_dropout",
+        )
+        self.final_norm = StateNormalization(
+            dtype=self.dtype_policy, name="final_norm"
+        )
+        self.prior = None
+        if bayesian:
+            self.prior = make_prior(
+                prior,
+                self.item_embedding.input_dim,
+                -self.initial_log_variance,
+                self.dtype_policy,
+            )
+        self.blocks: list[keras.layers.Layer] = []
+
+    def layer_seed(self, index: int) -> int | None:
+        """Seed of a layer's dropout."""
+        return None if self.seed is None else self.seed + 10 * (index + 1)
+
+    def build(self, items_shape: Any) -> None:
+        if isinstance(items_shape[0], (tuple, list)):
+            items_shape = items_shape[0]
+        states_shape = (*items_shape, self.embedding_dim)
+        precision_shape = (*items_shape, 1) if self.bayesian else None
+        self.item_embedding.build(items_shape)
+        self.position_embedding.build(items_shape)
+        times = [items_shape] if self.reads_timestamps else []
+        for block in self.blocks:
+            block.build(states_shape, precision_shape, *times)
+        self.final_norm.build(states_shape)
+        if self.prior is not None:
+            reads_ids = isinstance(self.prior, PrecisionEmbedding)
+            self.prior.build(items_shape if reads_ids else states_shape)
+        self.built = True
+
+    def encode(
+        self, items: Tensor, training: bool = False, **block_inputs: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        """States after the last layer, and their log-precision.
+
+        Args:
+            items: `(B, T)` int, 0 is padding.
+            training: Whether to use dropout.
+            **block_inputs: What every layer is given besides, such as
+                `attention_mask`, `(B, T, T)` bool, `True` where a position
+                (axis 1) may see another, on top of padding and causality.
+
+        Returns:
+            States `(B, T, D)` before the final norm and log-precision
+            `(B, T, D)` or `(B, T, 1)`, float32; `None` for a plain model.
+
+        Raises:
+            ValueError: If `T` is greater than `max_length`.
+        """
+        items = ops.convert_to_tensor(items)
+        if items.shape[1] is not None and items.shape[1] > self.max_length:
+            raise ValueError(
+                f"`items` is longer than `max_length`={self.max_length}. Keep "
+                "the newest items of each history. "
+                f"Received: items of shape {tuple(items.shape)}"
+            )
+        real = ops.not_equal(items, 0)
+        position = ops.cumsum(ops.cast(real, "int32"), axis=1) - 1
+        position = ops.maximum(position, 0)
+        embedded = self.item_embedding(items)
+        state = embedded + self.position_embedding(position)
+        state = state * self.input_scale
+        state = self.embedding_dropout(state, training=training)
+        log_precision = prior_log_precision(
+            self.prior, items, embedded * self.input_scale
+        )
+        for block in self.blocks:
+            output = block(
+                state,
+                log_precision,
+                padding_mask=real,
+                training=training,
+                **block_inputs,
+            )
+            state, log_precision = output if self.bayesian else (output, None)
+        return state, log_precision
+
+    def call(
+        self,
+        items: Tensor,
+        training: bool = False,
+        attention_mask: Tensor | None = None,
+    ) -> Tensor:
+        state, _ = self.encode(
+            items, training=training, attention_mask=attention_mask
+        )
+        return self.final_norm(state)[0]
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), **self._arguments}
