@@ -23,6 +23,7 @@ from pathlib import Path
 
 import keras
 from study.report import write_report
+from study.results import save_item_counts
 from study.runs import Dataset
 from study.runs import run
 from study.settings import Settings
@@ -31,7 +32,10 @@ from study.settings import parse_arguments
 
 
 def train_all(
-    data: Dataset, name: str, grid: list[Settings], arguments: argparse.Namespace
+    data: Dataset,
+    name: str,
+    grid: list[Settings],
+    arguments: argparse.Namespace,
 ) -> None:
     """Tunes a model with seed 0 and trains the best point with all seeds."""
     results = [
@@ -58,6 +62,10 @@ def main(argv: list[str] | None = None) -> None:
         for path in paths:
             data = Dataset.read(path, arguments.quick)
             print(f"{data.name}: {data.interactions}, {len(grid)} settings.")
+            save_item_counts(
+                data.split.train_item_counts(data.interactions.num_items),
+                arguments.output / data.name,
+            )
             for name in arguments.models:
                 train_all(data, name, grid, arguments)
     print(f"Report: {write_report(arguments.output)}")

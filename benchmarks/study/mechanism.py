@@ -72,8 +72,7 @@ def write_mechanism(
     prior = getattr(getattr(model, "prior", None), "embeddings", None)
     if prior is not None and prior.shape[0] > len(counts):
         values = keras.ops.convert_to_numpy(prior)[1 : len(counts) + 1, 0]
-        for index, (label, mask) in enumerate(strata.masks()):
-            del index
+        for label, mask in strata.masks():
             chosen = values[mask]
             moments = (len(chosen), chosen.sum(), (chosen**2).sum())
             rows.append(_row("item_prior", label, *moments))
@@ -115,8 +114,8 @@ def write_context(
             real = items[:, -1] > 0
             for name, values in _token_means(traced).items():
                 parts.setdefault(name, []).append(values[real, -1])
-        for name, values in parts.items():
-            newest = np.concatenate(values)
+        for name, arrays in parts.items():
+            newest = np.concatenate(arrays)
             moments = (len(newest), newest.sum(), (newest**2).sum())
             rows.append(_row(name, str(visible), *moments))
     with replacing(folder / "context.csv") as part:

@@ -1,3 +1,5 @@
+import gzip
+
 import numpy as np
 import pytest
 
@@ -100,6 +102,11 @@ def test_csv_round_trip(tmp_path):
     assert loaded.history_lengths.tolist() == [3, 3, 3]
     assert loaded.filter_seen is False
     assert loaded.num_items == 50
+    ranking.to_csv(tmp_path / "ranks.csv.gz")
+    packed = gzip.decompress((tmp_path / "ranks.csv.gz").read_bytes())
+    assert packed == path.read_bytes()
+    loaded = Ranking.from_csv(tmp_path / "ranks.csv.gz")
+    assert loaded.ranks.tolist() == ranking.ranks.tolist()
 
 
 @pytest.mark.parametrize("text", ["", "user,rank\n1,2\n"])

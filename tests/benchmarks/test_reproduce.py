@@ -1,0 +1,132 @@
+import csv
+import importlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from keras_bft.evaluation import Ranking
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def load(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    return importlib.import_module
+
+
+def read_csv(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_trains_reports_and_does_not_train_again(load, tmp_path, capsys):
+    reproduce = load("reproduce")
+    options = ["--quick", "--models", "sasrec", "bft-sasrec"]
+    options += ["--output", str(tmp_path)]
+    reproduce.main(options)
+    report = (tmp_path / "report.md").read_text()
+    for part in ("bft-sasrec minus sasrec", "Mechanism of bft-sasrec"):
+        assert part in report
+    for name in ("overall", "cold_start", "mechanism", "context"):
+        assert (tmp_path / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
+    rows = read_csv(tmp_path / "comparisons.csv")
+    row = next(
+        row
+        for row in rows
+        if row["metric"] == "hr@10" and row["stratum"] == "all users"
+    )
+    (ranks,) = tmp_path.glob("synthetic/bft-sasrec/*/seed0/ranks.csv.gz")
+    assert float(row["second_mean"]) == Ranking.from_csv(ranks).hit_rate(10)
+
+    capsys.readouterr()
+    reproduce.main(options)
+    output = capsys.readouterr().out
+    assert output.count("Finished before.") == 2 and "loss" not in output
+    assert (tmp_path / "report.md").read_text() == report
+    reproduce.main(["--report-only", "--output", str(tmp_path)])
+    assert (tmp_path / "report.md").read_text() == report
+
+
+def test_the_best_point_of_the_grid_is_trained_with_the_other_seeds(
+    load, tmp_path, monkeypatch
+):
+    reproduce = load("reproduce")
+    settings = load("study.settings")
+    options = ["--dropout", "0.1", "0.3", "0.6", "--seeds", "3"]
+    arguments = settings.parse_arguments([*options, "--output", str(tmp_path)])
+    grid = settings.make_grid(arguments)
+    calls = []
+
+    def run(name, data, seed, settings, output):
+        calls.append((seed, settings.dropout))
+        return {"val_ndcg@10": -abs(settings.dropout - 0.35)}
+
+    monkeypatch.setattr(reproduce, "run", run)
+    data = load("study.runs").Dataset.read(None, quick=True)
+    reproduce.train_all(data, "sasrec", grid, arguments)
+    assert calls == [(0, 0.1), (0, 0.3), (0, 0.6), (1, 0.3), (2, 0.3)]
+
+
+def test_mechanism_holds_what_the_trace_says(load, tmp_path):
+    mechanism = load("study.mechanism")
+    variants = load("study.variants")
+    model = variants.make_model("bft-sasrec", 8, 6, embedding_dim=8)
+    model.build((None, 6))
+    prior = np.arange(9.0)[:, None]
+    model.prior.embeddings.assign(prior)
+    counts = np.array([0, 1, 1, 2, 2, 3, 3, 4, 4])
+    histories = [np.array([1, 2, 7, 8, 3, 5])] * 3
+    mechanism.write_mechanism(model, histories, counts, 8, tmp_path)
+    rows = {
+        (row["value"], row["quartile"][:2]): row
+        for row in read_csv(tmp_path / "mechanism.csv")
+    }
+    name = "block_0/residual/prior_log_precision"
+    for quartile, items in (("Q0", [1, 2]), ("Q1", [3]), ("Q3", [7, 8])):
+        row = rows[name, quartile]
+        assert int(row["number"]) == 3 * len(items)
+        assert float(row["mean"]) == pytest.approx(np.mean(items))
+        assert float(row["stddev"]) == pytest.approx(np.std(items), abs=1e-5)
+    assert float(rows["item_prior", "Q2"]["mean"]) == 5.5
+
+    mechanism.write_context(model, histories, 8, tmp_path)
+    sizes = [
+        float(row["mean"])
+        for row in read_csv(tmp_path / "context.csv")
+        if row["value"] == "block_0/attention/effective_sample_size"
+    ]
+    # One visible key is one observation; more keys are never fewer.
+    assert sizes[0] == 1.0 and len(sizes) == 5 and sizes[1] > 1.0
+
+
+def test_names_of_variants(load):
+    variants = load("study.variants")
+    assert variants.parse_variant("bft-sasrec:no-units:renormalized") == (
+        True,
+        "sasrec",
+        {"carry_units": False, "dropout_mode": "renormalized"},
+    )
+    _, _, options = variants.parse_variant("bft-sasrec:dof-2:no-jacobian")
+    assert options == {"layer_options": {"prior_dof": 2.0, "jacobian": None}}
+    counterpart = variants.plain_counterpart
+    assert counterpart("bft-hstu:light:unscaled") == "hstu:unscaled"
+    names = variants.expand(["sasrec", "ablations", "sasrec"])
+    assert names[0] == "sasrec" and "bft-sasrec:gain-one" in names
+    for name in ("gru", "bft-sasrec:heavy"):
+        with pytest.raises(ValueError, match="Received: '"):
+            variants.expand([name])
+
+
+def test_every_variant_builds(load):
+    variants = load("study.variants")
+    for name in variants.expand(["ablations", "sasrec:gated", "bft-bert4rec"]):
+        model = variants.make_model(name, 8, 6, embedding_dim=8)
+        model.build((None, 6))
+        assert variants.parse_variant(name)[0] == model.bayesian
+
+
+def test_a_study_without_runs_raises(load, tmp_path):
+    with pytest.raises(ValueError, match="Received: output="):
+        load("study.report").write_report(tmp_path)
