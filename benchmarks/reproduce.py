@@ -22,6 +22,7 @@ import sys
 from pathlib import Path
 
 import keras
+
 from study.report import write_report
 from study.results import save_item_counts
 from study.runs import Dataset

@@ -24,10 +24,10 @@ import sys
 from pathlib import Path
 
 import keras
-from _comparison_plot import plot_comparison
-from _sasrec_arguments import parse_arguments
 
 import keras_bft
+from _comparison_plot import plot_comparison
+from _sasrec_arguments import parse_arguments
 from keras_bft.data import Interactions
 from keras_bft.data import LeaveOneOut
 from keras_bft.evaluation import Ranking

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 
 import keras_bft
 from keras_bft.data import Interactions
@@ -62,13 +63,13 @@ def make_loss(settings: Settings) -> keras_bft.losses.ItemLoss:
 
 
 def make_compiled(
-    name: str, num_items: int, seed: int, settings: Settings
+    name: str, item_counts: np.ndarray, seed: int, settings: Settings
 ) -> Any:
-    """Returns a built and compiled model."""
+    """Returns a built and compiled model, as a continued training needs."""
     keras.utils.set_random_seed(seed)
     model = make_model(
         name,
-        num_items,
+        item_counts,
         settings.max_length,
         embedding_dim=settings.dim,
         dropout=settings.dropout,
@@ -80,8 +81,6 @@ def make_compiled(
             settings.learning_rate, weight_decay=settings.weight_decay
         )
     model.compile(optimizer, loss=make_loss(settings))
-    # Continuing a training needs the variables before the first batch.
-    model.build((None, settings.max_length))
     return model
 
 
@@ -182,7 +181,8 @@ def run(
     if summary.exists():
         print("Finished before.")
         return json.loads(summary.read_text())
-    model = make_compiled(name, interactions.num_items, seed, settings)
+    counts = split.train_item_counts(interactions.num_items)
+    model = make_compiled(name, counts, seed, settings)
     values = train(model, data, seed, folder, settings)
     ranking = keras_bft.evaluation.rank_targets(
         model,
@@ -196,7 +196,6 @@ def run(
     ranking.to_csv(folder / "ranks.csv.gz")
     bayesian, backbone, options = parse_variant(name)
     if bayesian or options.get("gated_attention"):
-        counts = split.train_item_counts(interactions.num_items)
         write_mechanism(
             model, split.test_histories, counts, settings.num_traced, folder
         )

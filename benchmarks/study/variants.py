@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import numpy as np
+
 import keras_bft
 from keras_bft.models import SequentialRecommender
 
@@ -29,6 +31,8 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "plug-in": {"layer_options": {"differentiate_statistics": False}},
     "light": {"form": "light"},
     "no-units": {"carry_units": False},
+    # Not an argument of the models: see `make_model`.
+    "prior-counts": {"prior_counts": True},
 }
 OPTIONS: dict[str, dict[str, Any]] = {
     **ABLATIONS,
@@ -96,13 +100,18 @@ def expand(names: list[str]) -> list[str]:
 
 
 def make_model(
-    name: str, num_items: int, max_length: int, **options: Any
+    name: str, item_counts: np.ndarray, max_length: int, **options: Any
 ) -> SequentialRecommender:
-    """Returns the model of a name."""
+    """Returns the built model of a name."""
     bayesian, backbone, variant = parse_variant(name)
-    return BACKBONES[backbone](
-        num_items,
+    prior_counts = variant.pop("prior_counts", False)
+    model = BACKBONES[backbone](
+        len(item_counts) - 1,
         max_length=max_length,
         bayesian=bayesian,
         **options | variant,
     )
+    model.build((None, max_length))
+    if prior_counts:
+        model.initialize_prior(item_counts)
+    return model

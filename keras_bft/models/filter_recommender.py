@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_bft.layers import PrecisionEmbedding
@@ -97,6 +98,62 @@ class FilterRecommender(SequentialRecommender):
             reads_ids = isinstance(self.prior, PrecisionEmbedding)
             self.prior.build(items_shape if reads_ids else states_shape)
         self.built = True
+
+    def initialize_prior(
+        self, item_counts: Any, pseudo_count: float = 1.0
+    ) -> None:
+        """Starts each item's prior precision at what its count supports.
+
+        An embedding learned from `n` interactions is about as uncertain as a
+        mean of `n` values, so its precision grows as `n` (derived for this
+        library):
+
+        ```
+        log tau_i = log tau_0 + log(n_i + m) - mean log(n + m)
+        ```
+
+        with the mean over all interactions, so that the items of a history
+        start at `tau_0` on average. Call it before training; the precisions
+        are learned on from there.
+
+        Args:
+            item_counts: Training count of each item, `(num_items + 1,)` with
+                an entry for padding first, as
+                `LeaveOneOut.train_item_counts` gives it.
+            pseudo_count: `m > 0`, the interactions that an item has before
+                any. Defaults to `1.0`.
+
+        Raises:
+            ValueError: If the model has no prior per item, or an argument is
+                outside its domain.
+        """
+        counts = np.asarray(item_counts, "float64")
+        num_ids = self.item_embedding.input_dim
+        prior = self.prior
+        if prior is None or getattr(prior, "input_dim", 0) != num_ids:
+            raise ValueError(
+                "Only a Bayesian model with `prior='item'` has a precision "
+                f"for each item. Received: prior={self._arguments['prior']!r}, "
+                f"bayesian={self.bayesian}"
+            )
+        if counts.shape != (self.num_items + 1,) or np.any(counts < 0):
+            raise ValueError(
+                "`item_counts` must hold a count, zero or more, for padding "
+                f"and each of {self.num_items} items. Received: item_counts "
+                f"of shape {counts.shape}, smallest {np.min(counts)}"
+            )
+        if not pseudo_count > 0 or not counts[1:].any():
+            raise ValueError(
+                "`pseudo_count` and some item's count must be above zero. "
+                f"Received: pseudo_count={pseudo_count}, counts that sum to "
+                f"{counts[1:].sum()}"
+            )
+        logs = np.log(counts[1:] + pseudo_count)
+        log_precision = np.full((num_ids, 1), -self.initial_log_variance)
+        log_precision[1 : self.num_items + 1, 0] += logs - np.average(
+            logs, weights=counts[1:]
+        )
+        prior.embeddings.assign(log_precision.astype("float32"))
 
     def encode(
         self, items: Tensor, training: bool = False, **block_inputs: Tensor

@@ -72,11 +72,10 @@ def test_the_best_point_of_the_grid_is_trained_with_the_other_seeds(
 def test_mechanism_holds_what_the_trace_says(load, tmp_path):
     mechanism = load("study.mechanism")
     variants = load("study.variants")
-    model = variants.make_model("bft-sasrec", 8, 6, embedding_dim=8)
-    model.build((None, 6))
+    counts = np.array([0, 1, 1, 2, 2, 3, 3, 4, 4])
+    model = variants.make_model("bft-sasrec", counts, 6, embedding_dim=8)
     prior = np.arange(9.0)[:, None]
     model.prior.embeddings.assign(prior)
-    counts = np.array([0, 1, 1, 2, 2, 3, 3, 4, 4])
     histories = [np.array([1, 2, 7, 8, 3, 5])] * 3
     mechanism.write_mechanism(model, histories, counts, 8, tmp_path)
     rows = {
@@ -122,8 +121,7 @@ def test_names_of_variants(load):
 def test_every_variant_builds(load):
     variants = load("study.variants")
     for name in variants.expand(["ablations", "sasrec:gated", "bft-bert4rec"]):
-        model = variants.make_model(name, 8, 6, embedding_dim=8)
-        model.build((None, 6))
+        model = variants.make_model(name, np.arange(9), 6, embedding_dim=8)
         assert variants.parse_variant(name)[0] == model.bayesian
 
 

@@ -316,6 +316,34 @@ def test_the_order_of_the_items_matters():
     assert np.max(np.abs(first - second)) > 1e-2
 
 
+def test_prior_starts_at_what_the_counts_support():
+    model = built(embedding_dim=16, scale_embeddings=False)
+    counts = np.array([99, 1, 2, 3, 4, 5, 6, 7, 0, 40])
+    model.initialize_prior(counts, pseudo_count=0.5)
+    prior = numpy(model.prior.embeddings)[:, 0]
+    start = np.log(16.0)  # Embeddings have a variance of 1 / 16.
+    assert prior[0] == pytest.approx(start)
+    expected = np.log(counts[1:] + 0.5)
+    np.testing.assert_allclose(np.diff(prior[1:]), np.diff(expected), atol=1e-5)
+    assert np.average(prior[1:], weights=counts[1:]) == pytest.approx(start)
+
+
+@pytest.mark.parametrize(
+    "options, counts, message",
+    [
+        ({"prior": "mlp"}, np.ones(10), "Received: prior='mlp'"),
+        ({"prior": "constant"}, np.ones(10), "Received: prior='constant'"),
+        ({"bayesian": False}, np.ones(10), "bayesian=False"),
+        ({}, np.ones(9), r"shape \(9,\)"),
+        ({}, -np.ones(10), "smallest -1"),
+        ({}, np.zeros(10), "sum to 0"),
+    ],
+)
+def test_counts_that_fit_no_prior_raise(options, counts, message):
+    with pytest.raises(ValueError, match=message):
+        built(**options).initialize_prior(counts)
+
+
 @each_form
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 def test_policies(form, policy):
