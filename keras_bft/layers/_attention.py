@@ -80,7 +80,11 @@ class Attention(FilterLayer):
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.seed = seed
         self.attention_dropout = AttentionDropout(
-            dropout, dropout_mode, seed, dtype="float32", name="dropout"
+            dropout,
+            dropout_mode,
+            seed,
+            dtype=self.statistics_dtype,
+            name="dropout",
         )
 
     def _build_parts(

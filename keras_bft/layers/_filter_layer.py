@@ -26,14 +26,14 @@ class FilterLayer(keras.layers.Layer):
         """Casts a state to the dtype that the layer computes in."""
         return ops.cast(state, self.compute_dtype)
 
-    def cast_statistic(self, x: Tensor) -> Tensor:
-        """Casts to the dtype of statistics: float32, or a float64 policy's."""
-        wide = self.compute_dtype == "float64"
-        return ops.cast(x, "float64" if wide else "float32")
+    @property
+    def statistics_dtype(self) -> str:
+        """Dtype of precisions and statistics: float32 in all but float64."""
+        return "float64" if self.compute_dtype == "float64" else "float32"
 
-    def cast_precision(self, log_precision: Tensor) -> Tensor:
-        """Casts a log-precision to float32, whatever the dtype policy."""
-        return ops.cast(log_precision, "float32")
+    def cast_statistic(self, x: Tensor) -> Tensor:
+        """Casts a precision or statistic to the dtype that they have."""
+        return ops.cast(x, self.statistics_dtype)
 
     def compute_mask(
         self, inputs: Tensor, previous_mask: Tensor | None = None

@@ -205,14 +205,14 @@ class BFTAttention(Attention):
             padding_mask = first_mask(padding_mask, context_mask)
         state = self.cast_state(state)
         if log_precision is not None:
-            log_precision = self.cast_precision(log_precision)
+            log_precision = self.cast_statistic(log_precision)
         normalized, spread = self._normalize(state)
         keys, key_log_precision = normalized, log_precision
         if context is not None:
             keys = self.cast_state(context)
             key_log_precision, spread = context_log_precision, None
             if key_log_precision is not None:
-                key_log_precision = self.cast_precision(key_log_precision)
+                key_log_precision = self.cast_statistic(key_log_precision)
         query, key, value = self._query_key_value(normalized, keys)
         visible = self._visible_keys(state, padding_mask, attention_mask)
         if not self.bayesian:
@@ -330,7 +330,7 @@ class BFTAttention(Attention):
             return innovation
         width = 1 if self.precision == "token" else state.shape[-1]
         return innovation, keras.KerasTensor(
-            (*state.shape[:-1], width), dtype="float32"
+            (*state.shape[:-1], width), dtype=self.statistics_dtype
         )
 
     def get_config(self) -> dict[str, Any]:

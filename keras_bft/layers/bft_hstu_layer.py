@@ -214,7 +214,7 @@ class BFTHSTULayer(FilterLayer):
             initializer=keras.initializers.Constant(self.residual.strength),
             trainable=self.trainable_strength,
             constraint="non_neg",
-            dtype="float32",
+            dtype=self.statistics_dtype,
             autocast=False,
             name="strength",
         )
@@ -226,7 +226,7 @@ class BFTHSTULayer(FilterLayer):
                 self.initial_log_process_noise
             ),
             trainable=self.trainable_process_noise and precision_is_read,
-            dtype="float32",
+            dtype=self.statistics_dtype,
             autocast=False,
             name="log_process_noise",
         )
@@ -255,7 +255,7 @@ class BFTHSTULayer(FilterLayer):
         given = log_precision is not None
         if log_precision is None:
             log_precision = unit_snr_log_precision(state)
-        log_precision = self.cast_precision(log_precision)
+        log_precision = self.cast_statistic(log_precision)
         innovation, observed = self.attention(
             state, log_precision, strength=self.strength, **options
         )
@@ -285,7 +285,7 @@ class BFTHSTULayer(FilterLayer):
         if self.precision == "channel":
             width = state.shape[-1]
         return output, keras.KerasTensor(
-            (*state.shape[:-1], width), dtype="float32"
+            (*state.shape[:-1], width), dtype=self.statistics_dtype
         )
 
     def get_config(self) -> dict[str, Any]:

@@ -311,7 +311,7 @@ class BFTLayer(FilterLayer):
                 initializer=keras.initializers.Constant(self.initial_strength),
                 trainable=self.trainable_strength,
                 constraint="non_neg",
-                dtype="float32",
+                dtype=self.statistics_dtype,
                 autocast=False,
                 name="strength",
             )
@@ -342,7 +342,7 @@ class BFTLayer(FilterLayer):
         given = log_precision is not None
         if log_precision is None:
             log_precision = unit_snr_log_precision(state)
-        log_precision = self.cast_precision(log_precision)
+        log_precision = self.cast_statistic(log_precision)
         innovation, observed = self.attention(
             state,
             log_precision,
@@ -388,7 +388,7 @@ class BFTLayer(FilterLayer):
         if self.precision == "channel":
             width = state.shape[-1]
         return output, keras.KerasTensor(
-            (*state.shape[:-1], width), dtype="float32"
+            (*state.shape[:-1], width), dtype=self.statistics_dtype
         )
 
     def get_config(self) -> dict[str, Any]:

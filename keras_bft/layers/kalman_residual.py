@@ -72,13 +72,13 @@ class KalmanResidual(FilterLayer):
         strength: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         state = self.cast_state(state)
-        prior = self.cast_precision(log_precision)
+        prior = self.cast_statistic(log_precision)
         innovation = self.cast_state(innovation)
         updated, posterior, gain = kalman_update(
             state,
             prior,
             innovation,
-            self.cast_precision(observation_log_precision),
+            self.cast_statistic(observation_log_precision),
             self.strength if strength is None else strength,
         )
         if not self.kalman_gain:
@@ -101,7 +101,9 @@ class KalmanResidual(FilterLayer):
         )
         return (
             keras.KerasTensor(state.shape, dtype=self.compute_dtype),
-            keras.KerasTensor((*state.shape[:-1], width), dtype="float32"),
+            keras.KerasTensor(
+                (*state.shape[:-1], width), dtype=self.statistics_dtype
+            ),
         )
 
     def get_config(self) -> dict[str, Any]:

@@ -170,7 +170,7 @@ class PrecisionFeedForward(FilterLayer):
                     self.trainable_process_noise
                     and log_precision_shape is not None
                 ),
-                dtype="float32",
+                dtype=self.statistics_dtype,
                 autocast=False,
                 name="log_process_noise",
             )
@@ -199,7 +199,7 @@ class PrecisionFeedForward(FilterLayer):
         predicted = state + update
         if log_precision is None or not self.bayesian:
             return predicted
-        log_precision = self.cast_precision(log_precision)
+        log_precision = self.cast_statistic(log_precision)
         jacobian = self._jacobian(state, spread, pre_activation, up)
         if jacobian is not None and not self.differentiate_statistics:
             jacobian = ops.stop_gradient(jacobian)
@@ -271,7 +271,7 @@ class PrecisionFeedForward(FilterLayer):
         if self.precision == "channel":
             width = state.shape[-1]
         return predicted, keras.KerasTensor(
-            (*state.shape[:-1], width), dtype="float32"
+            (*state.shape[:-1], width), dtype=self.statistics_dtype
         )
 
     def get_config(self) -> dict[str, Any]:

@@ -104,7 +104,7 @@ class StateNormalization(FilterLayer):
     ) -> tuple[keras.KerasTensor, keras.KerasTensor]:
         return (
             keras.KerasTensor(state.shape, dtype=self.compute_dtype),
-            keras.KerasTensor(state.shape[:-1], dtype="float32"),
+            keras.KerasTensor(state.shape[:-1], dtype=self.statistics_dtype),
         )
 
     def get_config(self) -> dict[str, Any]:
