@@ -46,8 +46,10 @@ class Dataset:
             size = {"num_users": 60, "num_items": 30} if quick else {}
             made_up = keras_bft.data.synthetic_interactions(**size)
             name, interactions = "synthetic", made_up.interactions
-        sequences = interactions.sequences()
-        return cls(name, interactions, keras_bft.data.leave_one_out(sequences))
+        split = keras_bft.data.leave_one_out(
+            interactions.sequences(), interactions.sequence_timestamps()
+        )
+        return cls(name, interactions, split)
 
 
 def make_loss(settings: Settings) -> keras_bft.losses.ItemLoss:
@@ -88,11 +90,13 @@ def make_batches(
     model: Any, split: LeaveOneOut, seed: int, settings: Settings
 ) -> keras_bft.data.SequenceDataset:
     """Returns the training batches that a model learns from."""
-    options = {
+    options: dict[str, Any] = {
         "max_length": settings.max_length,
         "batch_size": settings.batch_size,
         "seed": seed,
     }
+    if model.reads_timestamps:
+        options["timestamps"] = split.train_timestamps
     if isinstance(model, keras_bft.models.BERT4Rec):
         return keras_bft.data.MaskedItemDataset(
             split.train, model.mask_id, **options
@@ -131,6 +135,11 @@ def train(
                 data.split.validation_targets,
                 filter_seen=settings.filter_seen,
                 batch_size=SCORED,
+                timestamps=(
+                    data.split.validation_timestamps
+                    if model.reads_timestamps
+                    else None
+                ),
             ),
             stopping,
             training,
@@ -191,11 +200,14 @@ def run(
         filter_seen=settings.filter_seen,
         batch_size=SCORED,
         users=interactions.user_ids[split.users],
+        timestamps=split.test_timestamps if model.reads_timestamps else None,
         verbose=False,
     )
     ranking.to_csv(folder / "ranks.csv.gz")
     bayesian, backbone, options = parse_variant(name)
-    if bayesian or options.get("gated_attention"):
+    reports = bayesian or options.get("gated_attention")
+    # The traced batches hold items alone.
+    if reports and not model.reads_timestamps:
         write_mechanism(
             model, split.test_histories, counts, settings.num_traced, folder
         )

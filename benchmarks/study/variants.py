@@ -40,6 +40,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "renormalized": {"dropout_mode": "renormalized"},
     "unscaled": {"scale_embeddings": False},
     "strength-learned": {"trainable_strength": True},
+    # Of HSTU, for data with timestamps.
+    "times": {"num_time_buckets": 128},
 }
 
 
@@ -111,7 +113,8 @@ def make_model(
         bayesian=bayesian,
         **options | variant,
     )
-    model.build((None, max_length))
+    shape = (None, max_length)
+    model.build([shape, shape] if model.reads_timestamps else shape)
     if prior_counts:
         model.initialize_prior(item_counts)
     return model

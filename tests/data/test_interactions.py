@@ -37,6 +37,9 @@ def test_rows_sort_by_time_and_ties_keep_their_order():
     ids = [interactions.decode(codes) for codes in interactions.sequences()]
     assert [history.tolist() for history in ids] == [[30, 10, 40], [40, 10, 20]]
     assert interactions.timestamps.tolist() == [7, 7, 7, 2, 5, 5]
+    times = interactions.sequence_timestamps()
+    assert [t.tolist() for t in times] == [[7, 7, 7], [2, 5, 5]]
+    assert from_pairs([(0, 1)]).sequence_timestamps() is None
 
 
 def test_sequences_cover_users_without_rows():

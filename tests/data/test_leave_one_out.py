@@ -43,3 +43,19 @@ def test_no_user_to_evaluate_raises():
         leave_one_out([np.array([1, 2]), np.array([3])])
     with pytest.raises(ValueError, match="0 sequences, the longest of 0"):
         leave_one_out([])
+
+
+def test_timestamps_are_split_like_their_items():
+    times = [10 * sequence for sequence in SEQUENCES]
+    split = leave_one_out(SEQUENCES, times)
+    for name in ("train", "validation", "test"):
+        items = getattr(
+            split, "train" if name == "train" else f"{name}_histories"
+        )
+        for sequence, stamps in zip(
+            items, getattr(split, f"{name}_timestamps"), strict=True
+        ):
+            np.testing.assert_array_equal(stamps, 10 * sequence)
+    assert leave_one_out(SEQUENCES).test_timestamps is None
+    with pytest.raises(ValueError, match="1 sequences of 4 times for 5"):
+        leave_one_out(SEQUENCES, times[:1])

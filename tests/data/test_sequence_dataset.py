@@ -269,3 +269,29 @@ def test_compiled_fit_with_several_lengths():
     model.compile(optimizer="sgd", loss="mse")
     history = model.fit(dataset, shuffle=False, verbose=0, epochs=2)
     assert np.all(np.isfinite(history.history["loss"]))
+
+
+def test_timestamps_come_beside_the_items_they_belong_to():
+    sequences = make_sequences()
+    start = 1_700_000_000
+    # The time of an item tells which one it is.
+    times = [start + 60 * sequence for sequence in sequences]
+    options = {"max_length": 12, "batch_size": 16, "shuffle": True}
+    dataset = SequenceDataset(sequences, timestamps=times, **options)
+    plain = SequenceDataset(sequences, **options)
+    first_item = {int(i): int(s[0]) for s in sequences for i in s}
+    for ((items, seconds), targets), expected in zip(
+        batches(dataset), batches(plain), strict=True
+    ):
+        np.testing.assert_array_equal(items, expected[0])
+        np.testing.assert_array_equal(targets, expected[1])
+        assert seconds.shape == items.shape and seconds.dtype == "int32"
+        real = items > 0
+        assert not seconds[~real].any()
+        since = [60 * (i - first_item[i]) for i in items[real].tolist()]
+        assert seconds[real].tolist() == since
+
+
+def test_timestamps_that_do_not_fit_raise():
+    with pytest.raises(ValueError, match="1 sequences for 2 users"):
+        SequenceDataset([[1, 2], [3, 4]], timestamps=[[0, 1]])

@@ -203,3 +203,20 @@ def test_progress_is_shown_when_asked(capsys):
         batch_size=2,
     )
     assert "3/3" in capsys.readouterr().out
+
+
+def test_timestamps_reach_the_model_with_their_histories():
+    histories = [[1, 2, 3], [4], [2, 1]]
+    times = [[10, 20, 30], [40], [20, 10]]
+
+    def score(batch, timestamps):
+        for history, stamps in zip(batch, timestamps, strict=True):
+            assert stamps == [10 * item for item in history.tolist()]
+        return np.tile(np.arange(6.0), (len(batch), 1))
+
+    ranking = rank_targets(
+        score, histories, [5, 5, 4], timestamps=times, verbose=False
+    )
+    assert ranking.ranks.tolist() == [1, 1, 2]
+    with pytest.raises(ValueError, match=r"len\(timestamps\)=1"):
+        rank_targets(score, histories, [5, 5, 4], timestamps=times[:1])
