@@ -107,10 +107,10 @@ def kriging_statistics(
             f"Received: variance={variance!r}"
         )
     value = ops.convert_to_tensor(value)
-    visible = _visible_keys(value, mask)
+    visible = seen_keys(value, mask)
     # A half-precision estimate would spoil the difference of squares.
     dtype, value = value.dtype, float32(value)
-    reference = ops.stop_gradient(_first_visible(value, visible))
+    reference = ops.stop_gradient(first_visible(value, visible))
     centered = value - reference
     centered_estimate = kriging_estimate(weights, centered)
     total = ops.sum(weights, axis=-1)
@@ -158,14 +158,14 @@ def kriging_statistics(
     )
 
 
-def _visible_keys(value: Tensor, mask: Tensor | None) -> Tensor | None:
+def seen_keys(value: Tensor, mask: Tensor | None) -> Tensor | None:
     """Keys that some query may see, `(B, S)` bool, or `None` for all."""
     if mask is None:
         return None
     return ops.any(ops.cast(mask, "bool"), axis=1)
 
 
-def _first_visible(value: Tensor, visible: Tensor | None) -> Tensor:
+def first_visible(value: Tensor, visible: Tensor | None) -> Tensor:
     """Value of the first visible key, `(B, 1, Hk, C)`."""
     if visible is None:
         return value[:, :1]

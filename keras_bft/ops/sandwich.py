@@ -5,9 +5,9 @@ from typing import NamedTuple
 from keras import ops
 
 from keras_bft.ops.kriging_statistics import VARIANCES
-from keras_bft.ops.kriging_statistics import _first_visible
-from keras_bft.ops.kriging_statistics import _visible_keys
+from keras_bft.ops.kriging_statistics import first_visible
 from keras_bft.ops.kriging_statistics import kriging_estimate
+from keras_bft.ops.kriging_statistics import seen_keys
 from keras_bft.ops.precision import NO_OBSERVATION
 from keras_bft.ops.precision import float32
 from keras_bft.ops.precision import log_mean_precision
@@ -198,8 +198,8 @@ def _variance(
 ) -> Tensor:
     """The sandwich, `(B, T, H, C)` or `(B, T, H, 1)`."""
     num_keys, num_heads, channels = ops.shape(value)[1:]
-    seen: Tensor = _visible_keys(value, visible)
-    reference = ops.stop_gradient(_first_visible(value, seen))
+    seen: Tensor = seen_keys(value, visible)
+    reference = ops.stop_gradient(first_visible(value, seen))
     centered = ops.where(seen[..., None, None], value - reference, 0.0)
     count = ops.maximum(_count(visible, value.dtype), 1.0)
     mean = ops.matmul(
