@@ -36,7 +36,10 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     add("--learning-rate", type=float, default=2e-3)
     add("--batch-size", type=int, default=64)
     add("--form", choices=["light", "full"], default="full")
-    add("--no-carry-units", dest="carry_units", action="store_false")
+    for name in ("carry-units", "scale-embeddings"):
+        dest = name.replace("-", "_")
+        text = f"`{dest}=False`, see `keras_bft.models.SASRec`"
+        add(f"--no-{name}", dest=dest, action="store_false", help=text)
     add(
         "--dropout-mode",
         choices=["inverted", "renormalized"],

@@ -78,6 +78,7 @@ def make_model(
         bayesian=bayesian,
         form=arguments.form,
         carry_units=arguments.carry_units,
+        scale_embeddings=arguments.scale_embeddings,
         seed=seed,
     )
     model.compile(

@@ -164,3 +164,12 @@ def test_reads_a_file_and_ranks_seen_items_when_asked(sasrec, tmp_path, capsys):
     text = capsys.readouterr().out
     assert "30 targets, each ranked among all 8 items" in text
     assert "items of the history kept" in text
+
+
+def test_the_form_of_the_filter_is_that_asked_for(sasrec):
+    options = ["--no-carry-units", "--no-scale-embeddings", "--form", "light"]
+    arguments = sasrec.parse_arguments(["--quick", *options])
+    config = sasrec.make_model(True, 0, 9, arguments).get_config()
+    expected = {"carry_units": False, "scale_embeddings": False}
+    expected |= {"form": "light", "bayesian": True}
+    assert {name: config[name] for name in expected} == expected
