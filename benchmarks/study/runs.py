@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
 
 import keras_bft
 from keras_bft.data import Interactions
@@ -64,26 +63,16 @@ def make_loss(settings: Settings) -> keras_bft.losses.ItemLoss:
     return classes[settings.loss](num_negatives=settings.negatives)
 
 
-def make_compiled(
-    name: str, item_counts: np.ndarray, seed: int, settings: Settings
-) -> Any:
-    """Returns a built and compiled model, as a continued training needs."""
-    keras.utils.set_random_seed(seed)
-    model = make_model(
-        name,
-        item_counts,
-        settings.max_length,
-        embedding_dim=settings.dim,
-        dropout=settings.dropout,
-        seed=seed,
-    )
-    optimizer = keras.optimizers.Adam(settings.learning_rate)
-    if settings.weight_decay:
-        optimizer = keras.optimizers.AdamW(
-            settings.learning_rate, weight_decay=settings.weight_decay
+def make_optimizer(settings: Settings, steps_per_epoch: int) -> Any:
+    """Returns the optimizer of the settings."""
+    rate: Any = settings.learning_rate
+    if settings.schedule == "cosine":
+        rate = keras.optimizers.schedules.CosineDecay(
+            rate, settings.epochs * steps_per_epoch
         )
-    model.compile(optimizer, loss=make_loss(settings))
-    return model
+    if settings.weight_decay:
+        return keras.optimizers.AdamW(rate, weight_decay=settings.weight_decay)
+    return keras.optimizers.Adam(rate)
 
 
 def make_batches(
@@ -107,17 +96,19 @@ def make_batches(
 def train(
     model: Any, data: Dataset, seed: int, folder: Path, settings: Settings
 ) -> dict[str, float]:
-    """Trains a model, or what is left of its training.
+    """Trains a built model, or what is left of its training.
 
     Returns:
         What the validation users and the clock say.
     """
     batches = make_batches(model, data.split, seed, settings)
+    model.compile(make_optimizer(settings, len(batches)), make_loss(settings))
+    last = settings.schedule == "cosine"
     stopping = keras.callbacks.EarlyStopping(
         "val_ndcg@10",
         mode="max",
-        patience=settings.patience,
-        restore_best_weights=True,
+        patience=settings.epochs if last else settings.patience,
+        restore_best_weights=not last,
     )
     training = ResumableTraining(folder / "checkpoint.npz", stopping)
     done = training.epochs_done
@@ -146,9 +137,10 @@ def train(
         ],
     )
     write_history(training.history, folder / "history.csv")
+    chosen = len(training.history) if last else stopping.best_epoch + 1
     return {
-        "val_ndcg@10": float(stopping.best),
-        "best_epoch": stopping.best_epoch + 1,
+        "val_ndcg@10": training.history[chosen - 1]["val_ndcg@10"],
+        "best_epoch": chosen,
         "epochs": training.epochs_done,
         "seconds_per_epoch": statistics.median(
             row["seconds"] for row in training.history
@@ -191,7 +183,15 @@ def run(
         print("Finished before.")
         return json.loads(summary.read_text())
     counts = split.train_item_counts(interactions.num_items)
-    model = make_compiled(name, counts, seed, settings)
+    keras.utils.set_random_seed(seed)
+    model = make_model(
+        name,
+        counts,
+        settings.max_length,
+        embedding_dim=settings.dim,
+        dropout=settings.dropout,
+        seed=seed,
+    )
     values = train(model, data, seed, folder, settings)
     ranking = keras_bft.evaluation.rank_targets(
         model,

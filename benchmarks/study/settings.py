@@ -25,6 +25,7 @@ class Settings:
     negatives: int | None
     epochs: int
     patience: int
+    schedule: str
     max_length: int
     dim: int
     batch_size: int
@@ -37,10 +38,13 @@ class Settings:
     @property
     def label(self) -> str:
         """Name of the folder of the runs with these settings."""
-        return (
+        label = (
             f"{self.loss}-dropout{self.dropout:g}-lr{self.learning_rate:g}"
             f"-decay{self.weight_decay:g}"
         )
+        if self.schedule == "cosine":
+            label += f"-cosine{self.epochs}"
+        return label
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -67,6 +71,13 @@ def make_parser() -> argparse.ArgumentParser:
     add("--negatives", type=int, help="if not given, 2000, 256 or 1 by loss")
     add("--epochs", type=int, default=100, help="at most")
     add("--patience", type=int, default=8, help="epochs without improvement")
+    add(
+        "--schedule",
+        choices=["constant", "cosine"],
+        default="constant",
+        help="of the learning rate; cosine trains all epochs and keeps the "
+        "last, so that chance has no part in when a run stops",
+    )
     add("--max-length", type=int, default=50, help="newest items read")
     add("--dim", type=int, default=64, help="channels of the model")
     add("--batch-size", type=int, default=256)

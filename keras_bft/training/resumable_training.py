@@ -118,7 +118,7 @@ class ResumableTraining(keras.callbacks.Callback):
             f"variable_{index}": keras.ops.convert_to_numpy(variable.value)
             for index, variable in enumerate(self._variables())
         }
-        for index, weight in enumerate(stopping.best_weights):
+        for index, weight in enumerate(stopping.best_weights or []):
             arrays[f"best_{index}"] = weight
         with replacing(self.path) as part, part.open("wb") as file:
             np.savez(file, state=json.dumps(state), **arrays)
