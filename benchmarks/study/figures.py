@@ -191,16 +191,17 @@ def _context(studies: list[Study]) -> Figure | None:
     )
     file = ("context.csv", "visible")
     found = [(_series(studies, *file, n), label) for n, label in panels]
-    if not any(series for series, _ in found):
+    found = [(series, label) for series, label in found if series]
+    if not found:
         return None
-    figure = Figure(figsize=(13, 4.2), layout="constrained")
-    for axes, (series, label) in zip(figure.subplots(1, 3), found, strict=True):
+    figure = Figure(figsize=(4.5 * len(found), 4.2), layout="constrained")
+    panes = figure.subplots(1, len(found), squeeze=False)[0]
+    for axes, (series, label) in zip(panes, found, strict=True):
         _plot(axes, [(n, [int(v) for v in x], y) for n, x, y in series])
         axes.set_xscale("log", base=2)
         axes.set_xlabel("visible items")
         axes.set_ylabel(label)
-        if series:
-            axes.legend(frameon=False, fontsize="x-small")
+        axes.legend(frameon=False, fontsize="x-small")
     return figure
 
 
