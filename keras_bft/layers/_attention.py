@@ -9,6 +9,7 @@ from keras_bft.layers._filter_layer import FilterLayer
 from keras_bft.layers._filter_layer import check_choice
 from keras_bft.layers._filter_layer import check_positive
 from keras_bft.layers._filter_layer import check_rate
+from keras_bft.layers._filter_layer import head_width
 from keras_bft.layers._filter_layer import known_width
 from keras_bft.layers._filter_layer import make_dense
 from keras_bft.layers._masks import visible_keys
@@ -94,13 +95,7 @@ class Attention(FilterLayer):
     ) -> None:
         """Creates the norm and the four projections."""
         width = known_width(state_shape)
-        if self.head_dim is None and width % self.num_heads:
-            raise ValueError(
-                "Without `head_dim`, `num_heads` must divide the width of the "
-                f"state. Received: num_heads={self.num_heads}, "
-                f"state_shape={state_shape}"
-            )
-        head_dim = self.head_dim or width // self.num_heads
+        head_dim = head_width(self.num_heads, self.head_dim, state_shape)
         self._head_dim = head_dim
         query_units = self.num_heads * head_dim
         key_units = (self.num_key_value_heads or self.num_heads) * head_dim

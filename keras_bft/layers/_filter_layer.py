@@ -35,6 +35,19 @@ class FilterLayer(keras.layers.Layer):
         """Casts a precision or statistic to the dtype that they have."""
         return ops.cast(x, self.statistics_dtype)
 
+    def carried_spec(
+        self, state: keras.KerasTensor, log_precision: keras.KerasTensor
+    ) -> keras.KerasTensor:
+        """Spec of the log-precision that is returned beside the state.
+
+        Of the width of the state where `self.precision` is `"channel"`, else
+        of that which came in.
+        """
+        carrier = state if self.precision == "channel" else log_precision
+        return keras.KerasTensor(
+            (*state.shape[:-1], carrier.shape[-1]), dtype=self.statistics_dtype
+        )
+
     def compute_mask(
         self, inputs: Tensor, previous_mask: Tensor | None = None
     ) -> list[Tensor] | None:
@@ -74,6 +87,24 @@ def known_width(shape: tuple[int | None, ...]) -> int:
             f"Received: shape={shape}"
         )
     return width
+
+
+def head_width(
+    num_heads: int, head_dim: int | None, state_shape: tuple[int | None, ...]
+) -> int:
+    """Channels of a head, `D // num_heads` unless `head_dim` says it.
+
+    Raises:
+        ValueError: If the width of the state is unknown or does not divide.
+    """
+    width = known_width(state_shape)
+    if head_dim is None and width % num_heads:
+        raise ValueError(
+            "Without `head_dim`, `num_heads` must divide the width of the "
+            f"state. Received: num_heads={num_heads}, "
+            f"state_shape={state_shape}"
+        )
+    return head_dim or width // num_heads
 
 
 def check_rate(name: str, value: Any) -> None:

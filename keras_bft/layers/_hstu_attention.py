@@ -11,6 +11,7 @@ from keras_bft.layers._filter_layer import check_choice
 from keras_bft.layers._filter_layer import check_positive
 from keras_bft.layers._filter_layer import check_rate
 from keras_bft.layers._filter_layer import copy_initializer
+from keras_bft.layers._filter_layer import head_width
 from keras_bft.layers._filter_layer import known_width
 from keras_bft.layers._masks import visible_keys
 from keras_bft.layers.relative_bias import RelativeBias
@@ -97,13 +98,7 @@ class HSTUAttention(FilterLayer):
         timestamps_shape: tuple[int | None, ...] | None = None,
     ) -> None:
         width = known_width(state_shape)
-        if self.head_dim is None and width % self.num_heads:
-            raise ValueError(
-                "Without `head_dim`, `num_heads` must divide the width of the "
-                f"state. Received: num_heads={self.num_heads}, "
-                f"state_shape={state_shape}"
-            )
-        self._head_dim = self.head_dim or width // self.num_heads
+        self._head_dim = head_width(self.num_heads, self.head_dim, state_shape)
         units = self.num_heads * self._head_dim
         self.norm.build(state_shape)
         self.input_dense = self._dense("input", 4 * units, use_bias=False)

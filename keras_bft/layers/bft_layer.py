@@ -384,12 +384,7 @@ class BFTLayer(FilterLayer):
         output = keras.KerasTensor(state.shape, dtype=self.compute_dtype)
         if log_precision is None or not self.bayesian:
             return output
-        width = log_precision.shape[-1]
-        if self.precision == "channel":
-            width = state.shape[-1]
-        return output, keras.KerasTensor(
-            (*state.shape[:-1], width), dtype=self.statistics_dtype
-        )
+        return output, self.carried_spec(state, log_precision)
 
     def get_config(self) -> dict[str, Any]:
         return {
