@@ -126,19 +126,14 @@ def _series(
     """Means over seeds of every value of a name, by group."""
     series = []
     for study in studies:
-        for name, runs in study.models.items():
-            cells: dict[str, dict[str, list[float]]] = {}
-            for run in runs.values():
-                for row in run.table(file):
-                    if row["value"].rsplit("/", 1)[-1] == wanted:
-                        groups = cells.setdefault(row["value"], {})
-                        mean = float(row["mean"])
-                        groups.setdefault(row[column], []).append(mean)
-            for value, groups in cells.items():
-                layer = value.split("/")[0] if "/" in value else ""
+        for name in study.models:
+            for value, groups in study.means(name, file, column).items():
+                layer, _, last = value.rpartition("/")
+                if last != wanted:
+                    continue
+                layer = layer.split("/")[0]
                 label = f"{study.data}: {name} {layer}".strip()
-                means = [float(np.mean(x)) for x in groups.values()]
-                series.append((label, list(groups), means))
+                series.append((label, list(groups), list(groups.values())))
     return series
 
 

@@ -44,7 +44,8 @@ def write_report(output: Path) -> Path:
         "Leave-one-out, each test target ranked among all items, items of the "
         f"history {'filtered' if filtered else 'kept'}. A model's "
         "settings are those of the grid that validate best with seed 0, by "
-        "NDCG@10; runs stop early on the same. Values are means over seeds. "
+        "NDCG@10. Runs keep their best epoch by the same, those with `cosine` "
+        "in their settings the last. Values are means over seeds. "
         "Intervals are 95 % paired bootstrap intervals over users of the mean "
         "over seeds; they do not hold the variation between seeds.",
     ]
@@ -87,9 +88,21 @@ def _study_parts(study: Study) -> list[str]:
                 ],
             )
         )
-    parts += _mechanism(study)
+    parts += _means(
+        study,
+        "mechanism.csv",
+        "quartile",
+        "Mechanism of {}, by the item's training count",
+        "mean over tokens",
+    )
     parts += _ablations(study)
-    parts += _context(study)
+    parts += _means(
+        study,
+        "context.csv",
+        "visible",
+        "{}: the newest item, by visible items",
+        "mean",
+    )
     return parts
 
 
@@ -128,25 +141,13 @@ def _difference_row(row: ComparisonRow) -> list[str]:
     ]
 
 
-def _mean_cells(
-    runs: Iterable[Run], file: str, column: str
-) -> dict[str, dict[str, float]]:
-    """Means over runs by value and group, in the order of the file."""
-    cells: dict[str, dict[str, list[float]]] = {}
-    for run in runs:
-        for row in run.table(file):
-            groups = cells.setdefault(row["value"], {})
-            groups.setdefault(row[column], []).append(float(row["mean"]))
-    return {
-        value: {group: float(np.mean(x)) for group, x in groups.items()}
-        for value, groups in cells.items()
-    }
-
-
-def _mechanism(study: Study) -> list[str]:
+def _means(
+    study: Study, file: str, column: str, title: str, first: str
+) -> list[str]:
+    """A table for each model with such a file: values by group."""
     parts = []
-    for name, runs in study.models.items():
-        means = _mean_cells(runs.values(), "mechanism.csv", "quartile")
+    for name in study.models:
+        means = study.means(name, file, column)
         if not means:
             continue
         groups = list(next(iter(means.values())))
@@ -154,8 +155,8 @@ def _mechanism(study: Study) -> list[str]:
             [value, *(f"{by_group[group]:.3f}" for group in groups)]
             for value, by_group in means.items()
         ]
-        parts.append(f"### Mechanism of {name}, by the item's training count")
-        parts.append(_table(["mean over tokens", *groups], rows))
+        parts.append(f"### {title.format(name)}")
+        parts.append(_table([first, *groups], rows))
     return parts
 
 
@@ -179,22 +180,6 @@ def _ablations(study: Study) -> list[str]:
     header = ["changed", "HR@10", "difference", "NDCG@10", "difference"]
     header += ["HR@10, rare quarter", "difference"]
     return [f"### {ABLATED} with one thing changed", _table(header, rows)]
-
-
-def _context(study: Study) -> list[str]:
-    parts = []
-    for name, runs in study.models.items():
-        means = _mean_cells(runs.values(), "context.csv", "visible")
-        if not means:
-            continue
-        visible = list(next(iter(means.values())))
-        rows = [
-            [value, *(f"{by_length[v]:.3f}" for v in visible)]
-            for value, by_length in means.items()
-        ]
-        parts.append(f"### {name}: the newest item, by visible items")
-        parts.append(_table(["mean", *visible], rows))
-    return parts
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

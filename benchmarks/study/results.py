@@ -65,6 +65,20 @@ class Study:
         """Data set and loss."""
         return f"{self.data}, {self.loss} loss"
 
+    def means(
+        self, name: str, file: str, column: str
+    ) -> dict[str, dict[str, float]]:
+        """Means over a model's runs by value and group, as the file orders."""
+        cells: dict[str, dict[str, list[float]]] = {}
+        for run in self.models[name].values():
+            for row in run.table(file):
+                groups = cells.setdefault(row["value"], {})
+                groups.setdefault(row[column], []).append(float(row["mean"]))
+        return {
+            value: {group: float(np.mean(x)) for group, x in groups.items()}
+            for value, groups in cells.items()
+        }
+
     def pairs(self) -> list[tuple[str, str]]:
         """Names of plain models and their Bayesian counterparts."""
         pairs = []
