@@ -9,6 +9,8 @@ from keras_bft.layers.kalman_residual import KalmanResidual
 from keras_bft.layers.precision_embedding import PrecisionEmbedding
 from keras_bft.layers.precision_feed_forward import PrecisionFeedForward
 from keras_bft.layers.precision_mlp import PrecisionMLP
+from keras_bft.layers.rotary_embedding import RotaryEmbedding
+from keras_bft.layers.segment_mask import SegmentMask
 from keras_bft.layers.state_normalization import StateNormalization
 
 __all__ = [
@@ -21,5 +23,7 @@ __all__ = [
     "PrecisionEmbedding",
     "PrecisionFeedForward",
     "PrecisionMLP",
+    "RotaryEmbedding",
+    "SegmentMask",
     "StateNormalization",
 ]

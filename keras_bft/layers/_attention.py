@@ -18,6 +18,7 @@ from keras_bft.layers.state_normalization import NORMALIZATIONS
 from keras_bft.layers.state_normalization import StateNormalization
 from keras_bft.ops import kriging_estimate
 from keras_bft.ops import kriging_weights
+from keras_bft.ops import rotate
 from keras_bft.typing import Tensor
 
 
@@ -125,13 +126,14 @@ class Attention(FilterLayer):
         return ops.reshape(x, (*shape, self._head_dim))
 
     def _query_key_value(
-        self, normalized: Tensor, keys: Tensor
+        self, normalized: Tensor, keys: Tensor, rotation: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        return (
-            self._split_heads(self.query_dense(normalized)),
-            self._split_heads(self.key_dense(keys)),
-            self._split_heads(self.value_dense(keys)),
-        )
+        query = self._split_heads(self.query_dense(normalized))
+        key = self._split_heads(self.key_dense(keys))
+        value = self._split_heads(self.value_dense(keys))
+        if rotation is not None:
+            query, key = rotate(query, rotation), rotate(key, rotation)
+        return query, key, value
 
     def _visible_keys(
         self,
@@ -161,6 +163,52 @@ class Attention(FilterLayer):
     def _project(self, estimate: Tensor) -> Tensor:
         shape = (-1, ops.shape(estimate)[1], self.num_heads * self._head_dim)
         return self.output_dense(ops.reshape(estimate, shape))
+
+    def make_cache(self, batch_size: int, length: int) -> dict[str, Tensor]:
+        """An empty cache of keys and values.
+
+        Args:
+            batch_size: Number of sequences.
+            length: Number of positions to hold, `S`.
+
+        Returns:
+            `"key"` and `"value"`, `(B, S, Hk, C)` in the compute dtype.
+        """
+        heads = self.num_key_value_heads or self.num_heads
+        shape = (batch_size, length, heads, self._head_dim)
+        return {
+            name: ops.zeros(shape, self.compute_dtype)
+            for name in ("key", "value")
+        }
+
+    def _update_cache(
+        self,
+        cache: dict[str, Tensor],
+        index: int | Tensor,
+        new: dict[str, Tensor],
+    ) -> dict[str, Tensor]:
+        return {
+            name: ops.slice_update(
+                old,
+                (0, index) + (0,) * (len(old.shape) - 2),
+                ops.cast(new[name], old.dtype),
+            )
+            for name, old in cache.items()
+        }
+
+    def _output(
+        self,
+        estimate: Tensor,
+        observed: Tensor | None,
+        seen: dict[str, Tensor],
+        cache: dict[str, Tensor] | None,
+    ) -> Any:
+        outputs = [self._project(estimate)]
+        if observed is not None:
+            outputs.append(observed)
+        if cache is not None:
+            outputs.append(seen)
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def compute_output_spec(
         self, state: keras.KerasTensor, *args: Any, **kwargs: Any

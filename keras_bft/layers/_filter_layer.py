@@ -137,3 +137,27 @@ def make_dense(
     )
     dense.build(input_shape)
     return dense
+
+
+def dense_kernel(dense: keras.layers.Dense) -> Tensor:
+    """The kernel that a projection multiplies by, LoRA and int8 included.
+
+    Raises:
+        NotImplementedError: If the projection is quantized in another way.
+    """
+    mode = dense.quantization_mode
+    if mode is None:
+        return dense.kernel
+    if mode != "int8":
+        raise NotImplementedError(
+            "The filter reads kernels that are plain or quantized to int8. "
+            f"Received: {dense.path} quantized to {mode!r}"
+        )
+    kernel = ops.cast(dense._kernel, "float32") / ops.cast(
+        dense.kernel_scale, "float32"
+    )
+    if dense.lora_enabled:
+        scale = dense.lora_alpha / dense.lora_rank
+        low_rank = ops.matmul(dense.lora_kernel_a, dense.lora_kernel_b)
+        kernel = kernel + scale * ops.cast(low_rank, "float32")
+    return kernel

@@ -8,17 +8,20 @@ from keras import ops
 from keras_bft.layers._attention import Attention
 from keras_bft.layers._filter_layer import PRECISIONS
 from keras_bft.layers._filter_layer import check_choice
+from keras_bft.layers._filter_layer import dense_kernel
 from keras_bft.layers._masks import first_mask
 from keras_bft.layers._trace import report
+from keras_bft.ops import carried_log_precision
 from keras_bft.ops import head_log_precision
 from keras_bft.ops import kriging_estimate
 from keras_bft.ops import kriging_statistics
 from keras_bft.ops import kriging_weights
 from keras_bft.ops import log_mean_precision
 from keras_bft.ops import observation_log_precision
-from keras_bft.ops import project_log_precision
+from keras_bft.ops import projected_log_precision
+from keras_bft.ops import squared_projection
+from keras_bft.ops import squared_value_gain
 from keras_bft.ops import unit_snr_log_precision
-from keras_bft.ops import value_log_precision
 from keras_bft.ops.kriging_statistics import VARIANCES
 from keras_bft.typing import Tensor
 
@@ -87,6 +90,14 @@ class BFTAttention(Attention):
         padding_mask: `(B, S)` bool, `True` at the real keys: of the context
             if there is one, else of the state. Defaults to the Keras mask.
         attention_mask: `(B, T, S)` bool, `True` where a query may see a key.
+        rotation: `(B, T, 2, C / 2)`, what `RotaryEmbedding` returns, by which
+            queries and keys are turned.
+        cache: Keys seen before, what `make_cache` or the last call returned.
+            The keys of this call are written into it from `cache_index` on,
+            and attention is to all of it, so `attention_mask`, `(B, T, S)`,
+            has to say which of its `S` positions may be seen.
+        cache_index: Position in the cache of the first new key.
+        weight_statistics: What `weight_statistics()` returned, if at hand.
         strength: Optional scalar tensor in place of the layer's strength.
         training: Whether to drop attention weights.
 
@@ -94,7 +105,8 @@ class BFTAttention(Attention):
         The innovation `(B, T, D)` and the log-precision of the observation,
         `(B, T, D)` or, with token precision, `(B, T, 1)`, in float32. Only
         the innovation if `log_precision` is not given or `bayesian` is
-        `False`. A query that sees no key has a precision of zero (in effect).
+        `False`. With a cache, the updated cache comes last. A query that sees
+        no key has a precision of zero (in effect).
 
     Raises:
         ValueError: If an argument is outside its domain, or a causal layer is
@@ -187,6 +199,10 @@ class BFTAttention(Attention):
         context_log_precision: Tensor | None = None,
         padding_mask: Tensor | None = None,
         attention_mask: Tensor | None = None,
+        rotation: Tensor | None = None,
+        cache: dict[str, Tensor] | None = None,
+        cache_index: int | Tensor = 0,
+        weight_statistics: dict[str, Tensor] | None = None,
         strength: Tensor | None = None,
         training: bool = False,
         mask: Tensor | None = None,
@@ -213,81 +229,146 @@ class BFTAttention(Attention):
             key_log_precision, spread = context_log_precision, None
             if key_log_precision is not None:
                 key_log_precision = self.cast_statistic(key_log_precision)
-        query, key, value = self._query_key_value(normalized, keys)
+        query, key, value = self._query_key_value(normalized, keys, rotation)
+        seen = {"key": key, "value": value}
+        if not weight_statistics:
+            weight_statistics = self.weight_statistics(context is not None)
+        if self.bayesian:
+            if key_log_precision is None:
+                key_log_precision = unit_snr_log_precision(
+                    state if context is None else keys
+                )
+            seen |= self._key_precisions(
+                key_log_precision, spread, weight_statistics
+            )
+        if cache is not None:
+            seen = self._update_cache(cache, cache_index, seen)
         visible = self._visible_keys(state, padding_mask, attention_mask)
         if not self.bayesian:
-            return self._project(
-                self._softmax_estimate(query, key, value, visible, training)
+            estimate = self._softmax_estimate(
+                query, seen["key"], seen["value"], visible, training
             )
-
-        if key_log_precision is None:
-            key_log_precision = unit_snr_log_precision(
-                state if context is None else keys
-            )
+            return self._output(estimate, None, seen, cache)
         weights = kriging_weights(
             query,
-            key,
-            self._mean_log_precision(key_log_precision),
+            seen["key"],
+            seen.get("log_precision"),
             visible,
             strength=self.strength if strength is None else strength,
         )
         survivors = self.attention_dropout(weights, training=training)
         if log_precision is None:
             report(self, kriging_weights=weights)
-            return self._project(kriging_estimate(survivors, value))
+            estimate = kriging_estimate(survivors, seen["value"])
+            return self._output(estimate, None, seen, cache)
         estimate, observed = self._observe(
-            weights,
-            survivors,
-            value,
-            self._value_log_precision(key_log_precision, spread, keys),
-            visible,
-            training,
+            weights, survivors, seen, visible, weight_statistics, training
         )
-        return self._project(estimate), observed
+        return self._output(estimate, observed, seen, cache)
+
+    def weight_statistics(self, context: bool = False) -> dict[str, Tensor]:
+        """What the filter reads of the weights, the same for every token.
+
+        A decoder computes it once and passes it to the call of each token.
+
+        Args:
+            context: Whether the keys are those of a context, which this layer
+                does not normalise.
+        """
+        if not self.bayesian:
+            return {}
+        statistics = {
+            "squared_projection": squared_projection(
+                ops.reshape(
+                    dense_kernel(self.output_dense),
+                    (self.num_heads, self._head_dim, -1),
+                ),
+                self.variance == "head",
+                self.precision == "token",
+            )
+        }
+        if self.carry_units or self.key_precision == "per_head":
+            statistics["value_kernel"] = self._value_kernel()
+        if self.carry_units:
+            normalized = self.normalization is not None and not context
+            gamma = self.norm.gamma if normalized else None
+            statistics["squared_value_gain"] = squared_value_gain(
+                statistics["value_kernel"], gamma
+            )
+        return statistics
+
+    def make_cache(self, batch_size: int, length: int) -> dict[str, Tensor]:
+        """An empty cache of keys, values and their precisions.
+
+        Args:
+            batch_size: Number of sequences.
+            length: Number of positions to hold, `S`.
+
+        Returns:
+            `"key"` and `"value"`, `(B, S, Hk, C)` in the compute dtype, and
+            of a Bayesian layer `"log_precision"`, `(B, S)` or per head
+            `(B, S, Hk)`, and `"value_log_precision"`, `(B, S, Hk)`, float32.
+        """
+        cache = super().make_cache(batch_size, length)
+        if self.bayesian:
+            heads = self.num_key_value_heads or self.num_heads
+            shape = (batch_size, length, heads)
+            dtype = self.statistics_dtype
+            cache["value_log_precision"] = ops.zeros(shape, dtype)
+            if self.kriging_weights:
+                shared = self.key_precision == "shared"
+                cache["log_precision"] = ops.zeros(
+                    shape[:2] if shared else shape, dtype
+                )
+        return cache
 
     def _value_kernel(self) -> Tensor:
-        kernel = self.value_dense.kernel
+        kernel = dense_kernel(self.value_dense)
         return ops.reshape(kernel, (kernel.shape[0], -1, self._head_dim))
 
-    def _mean_log_precision(self, key_log_precision: Tensor) -> Tensor | None:
-        if not self.kriging_weights:
-            return None
-        if self.key_precision == "per_head":
-            return head_log_precision(key_log_precision, self._value_kernel())
-        return log_mean_precision(key_log_precision)
-
-    def _value_log_precision(
-        self, key_log_precision: Tensor, spread: Tensor | None, keys: Tensor
-    ) -> Tensor:
+    def _key_precisions(
+        self,
+        log_precision: Tensor,
+        spread: Tensor | None,
+        weight_statistics: dict[str, Tensor],
+    ) -> dict[str, Tensor]:
+        """Log-precisions of the keys, and of their values in own units."""
+        mean = log_mean_precision(log_precision)
+        precisions = {}
+        if self.kriging_weights:
+            precisions["log_precision"] = mean
+            if self.key_precision == "per_head":
+                precisions["log_precision"] = head_log_precision(
+                    log_precision, weight_statistics["value_kernel"]
+                )
         if not self.carry_units:
-            mean = log_mean_precision(key_log_precision)
-            key_heads = self.num_key_value_heads or self.num_heads
-            return ops.repeat(mean[..., None], key_heads, axis=-1)
-        gamma = None
-        if spread is None:
-            spread = ops.ones_like(keys[..., 0])
+            heads = self.num_key_value_heads or self.num_heads
+            carried = ops.repeat(mean[..., None], heads, axis=-1)
         else:
-            gamma = self.norm.gamma
-        return value_log_precision(
-            key_log_precision, spread, gamma, self._value_kernel()
-        )
+            if spread is None:
+                spread = ops.ones_like(mean)
+            carried = carried_log_precision(
+                mean, spread, weight_statistics["squared_value_gain"]
+            )
+        return precisions | {"value_log_precision": carried}
 
     def _observe(
         self,
         weights: Tensor,
         survivors: Tensor,
-        value: Tensor,
-        value_log_precision: Tensor,
+        keys: dict[str, Tensor],
         visible: Tensor | None,
+        weight_statistics: dict[str, Tensor],
         training: bool,
     ) -> tuple[Tensor, Tensor]:
         noisy = (
             training and self.dropout > 0 and self.dropout_mode == "inverted"
         )
+        value = keys["value"]
         seen = kriging_statistics(
             weights if noisy else survivors,
             value,
-            value_log_precision,
+            keys["value_log_precision"],
             visible,
             self.variance,
             self.differentiate_statistics,
@@ -295,18 +376,14 @@ class BFTAttention(Attention):
         estimate = (
             kriging_estimate(survivors, value) if noisy else seen.estimate
         )
-        observed = project_log_precision(
+        observed = projected_log_precision(
             observation_log_precision(
                 seen.residual_variance,
                 seen.effective_sample_size,
                 seen.log_prior_precision,
                 self.prior_dof,
             ),
-            ops.reshape(
-                self.output_dense.kernel,
-                (self.num_heads, self._head_dim, -1),
-            ),
-            pool=self.precision == "token",
+            weight_statistics["squared_projection"],
         )
         if not self.differentiate_statistics:
             observed = ops.stop_gradient(observed)

@@ -89,6 +89,8 @@ class BFTLayer(FilterLayer):
         dropout_mode: `"renormalized"` (default) or `"inverted"`, see
             `AttentionDropout`.
         use_bias: Whether the projections have biases.
+        attention_bias: Whether those of the attention have. Defaults to
+            `use_bias`.
         kernel_initializer: Initializer of the projections.
         bayesian: `False` makes it the standard Transformer layer: the same
             weights and no filter. Defaults to `True`.
@@ -106,13 +108,19 @@ class BFTLayer(FilterLayer):
             Keras mask of the state.
         attention_mask: `(B, T, T)` bool, `True` where a position may see
             another.
+        rotation: `(B, T, 2, C / 2)`, what `RotaryEmbedding` returns.
+        cache: Keys seen before, see `BFTAttention`; what `make_cache` or the
+            last call returned.
+        cache_index: Position in the cache of the first new key.
+        weight_statistics: What `weight_statistics()` returned, if at hand.
         training: Whether to use dropout.
 
     Returns:
         The state `(B, T, D)` in the compute dtype and its log-precision
         `(B, T, D)`, or `(B, T, 1)` with token precision, in float32; the
         state alone if no log-precision was given or `bayesian` is `False`.
-        The Keras mask passes to both.
+        With a cache, the updated cache comes last. The Keras mask passes to
+        state and log-precision.
 
     Raises:
         ValueError: If an argument is outside its domain.
@@ -155,6 +163,7 @@ class BFTLayer(FilterLayer):
         attention_dropout: float | None = None,
         dropout_mode: str = "renormalized",
         use_bias: bool = True,
+        attention_bias: bool | None = None,
         kernel_initializer: Any = "glorot_uniform",
         bayesian: bool = True,
         gated_attention: bool = False,
@@ -204,6 +213,7 @@ class BFTLayer(FilterLayer):
             "attention_dropout": attention_dropout,
             "dropout_mode": dropout_mode,
             "use_bias": use_bias,
+            "attention_bias": attention_bias,
             "bayesian": bayesian,
             "gated_attention": gated_attention,
             "seed": seed,
@@ -226,7 +236,6 @@ class BFTLayer(FilterLayer):
         shared = {
             "normalization": normalization if normalize_first else None,
             "epsilon": epsilon,
-            "use_bias": use_bias,
             "kernel_initializer": kernel_initializer,
             "dtype": self.dtype_policy,
         }
@@ -244,6 +253,9 @@ class BFTLayer(FilterLayer):
                 dropout if attention_dropout is None else attention_dropout
             ),
             "dropout_mode": dropout_mode,
+            "use_bias": (
+                use_bias if attention_bias is None else attention_bias
+            ),
             "seed": seed,
             "name": "attention",
             **shared,
@@ -282,6 +294,7 @@ class BFTLayer(FilterLayer):
             initial_log_process_noise=initial_log_process_noise,
             trainable_process_noise=trainable_process_noise,
             dropout=dropout,
+            use_bias=use_bias,
             seed=None if seed is None else seed + 2,
             name="feed_forward",
             **shared,
@@ -323,32 +336,48 @@ class BFTLayer(FilterLayer):
         log_precision: Tensor | None = None,
         padding_mask: Tensor | None = None,
         attention_mask: Tensor | None = None,
+        rotation: Tensor | None = None,
+        cache: dict[str, Tensor] | None = None,
+        cache_index: int | Tensor = 0,
+        weight_statistics: dict[str, Any] | None = None,
         training: bool = False,
         mask: Tensor | None = None,
         state_mask: Tensor | None = None,
-    ) -> Tensor | tuple[Tensor, Tensor]:
+    ) -> Any:
         state = self.cast_state(state)
         masks = {
             "padding_mask": first_mask(padding_mask, mask, state_mask),
             "attention_mask": attention_mask,
         }
+        keys: dict[str, Any] = {"rotation": rotation}
+        if cache is not None:
+            keys |= {"cache": cache, "cache_index": cache_index}
         if not self.bayesian:
-            innovation = self.attention(state, training=training, **masks)
+            innovation = self.attention(
+                state, training=training, **masks, **keys
+            )
+            if cache is not None:
+                innovation, cache = innovation
             innovation = self.residual_dropout(innovation, training=training)
             state, _ = self._post_norm(0, state + innovation, None)
             state = self.feed_forward(state, training=training)
-            return self._post_norm(1, state, None)[0]
+            state, _ = self._post_norm(1, state, None)
+            return state if cache is None else (state, cache)
 
         given = log_precision is not None
         if log_precision is None:
             log_precision = unit_snr_log_precision(state)
         log_precision = self.cast_statistic(log_precision)
-        innovation, observed = self.attention(
+        if weight_statistics is None:
+            weight_statistics = {"attention": None, "feed_forward": None}
+        innovation, observed, *updated = self.attention(
             state,
             log_precision,
             strength=self.strength,
+            weight_statistics=weight_statistics["attention"],
             training=training,
             **masks,
+            **keys,
         )
         innovation = self.residual_dropout(innovation, training=training)
         state, log_precision = self.residual(
@@ -356,10 +385,31 @@ class BFTLayer(FilterLayer):
         )
         state, log_precision = self._post_norm(0, state, log_precision)
         state, log_precision = self.feed_forward(
-            state, log_precision, training=training
+            state,
+            log_precision,
+            weight_statistics=weight_statistics["feed_forward"],
+            training=training,
         )
         state, log_precision = self._post_norm(1, state, log_precision)
-        return (state, log_precision) if given else state
+        outputs = (state, log_precision) if given else (state,)
+        outputs = (*outputs, *updated)
+        return outputs if len(outputs) > 1 else state
+
+    def weight_statistics(self) -> dict[str, Any]:
+        """What the filter reads of the weights, the same for every token.
+
+        A decoder computes it once and passes it to the call of each token.
+        """
+        if not self.bayesian:
+            return {}
+        return {
+            "attention": self.attention.weight_statistics(),
+            "feed_forward": self.feed_forward.weight_statistics(),
+        }
+
+    def make_cache(self, batch_size: int, length: int) -> dict[str, Tensor]:
+        """An empty cache, see `BFTAttention.make_cache`."""
+        return self.attention.make_cache(batch_size, length)
 
     def _post_norm(
         self, index: int, state: Tensor, log_precision: Tensor | None

@@ -115,15 +115,26 @@ class GatedAttention(Attention):
         state: Tensor,
         padding_mask: Tensor | None = None,
         attention_mask: Tensor | None = None,
+        rotation: Tensor | None = None,
+        cache: dict[str, Tensor] | None = None,
+        cache_index: int | Tensor = 0,
         training: bool = False,
         mask: Tensor | None = None,
         state_mask: Tensor | None = None,
-    ) -> Tensor:
+    ) -> Any:
         padding_mask = first_mask(padding_mask, mask, state_mask)
         state = self.cast_state(state)
         normalized, _ = self._normalize(state)
+        query, key, value = self._query_key_value(
+            normalized, normalized, rotation
+        )
+        seen = {"key": key, "value": value}
+        if cache is not None:
+            seen = self._update_cache(cache, cache_index, seen)
         estimate = self._softmax_estimate(
-            *self._query_key_value(normalized, normalized),
+            query,
+            seen["key"],
+            seen["value"],
             self._visible_keys(state, padding_mask, attention_mask),
             training,
         )
@@ -133,7 +144,7 @@ class GatedAttention(Attention):
             gate, (-1, ops.shape(state)[1], self.num_heads, channels)
         )
         report(self, gate=gate)
-        return self._project(estimate * gate)
+        return self._output(estimate * gate, None, seen, cache)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "gate": self.gate}

@@ -10,15 +10,16 @@ from keras_bft.layers._filter_layer import FilterLayer
 from keras_bft.layers._filter_layer import check_choice
 from keras_bft.layers._filter_layer import check_positive
 from keras_bft.layers._filter_layer import check_rate
+from keras_bft.layers._filter_layer import dense_kernel
 from keras_bft.layers._filter_layer import known_width
 from keras_bft.layers._filter_layer import make_dense
 from keras_bft.layers._trace import report
 from keras_bft.layers.state_normalization import NORMALIZATIONS
 from keras_bft.layers.state_normalization import StateNormalization
-from keras_bft.ops import feed_forward_jacobian
-from keras_bft.ops import gated_feed_forward_jacobian
-from keras_bft.ops import mean_feed_forward_jacobian
-from keras_bft.ops import mean_gated_feed_forward_jacobian
+from keras_bft.ops import activation_derivative
+from keras_bft.ops import gated_slopes
+from keras_bft.ops import jacobian_kernel
+from keras_bft.ops import mean_jacobian_kernel
 from keras_bft.ops import predict_log_precision
 from keras_bft.typing import Tensor
 
@@ -181,6 +182,7 @@ class PrecisionFeedForward(FilterLayer):
         state: Tensor,
         log_precision: Tensor | None = None,
         padding_mask: Tensor | None = None,
+        weight_statistics: list[Tensor] | None = None,
         training: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
         state = self.cast_state(state)
@@ -200,7 +202,13 @@ class PrecisionFeedForward(FilterLayer):
         if log_precision is None or not self.bayesian:
             return predicted
         log_precision = self.cast_statistic(log_precision)
-        jacobian = self._jacobian(state, spread, pre_activation, up)
+        jacobian = None
+        if self.jacobian is not None:
+            if weight_statistics is None:
+                weight_statistics = self.weight_statistics()
+            jacobian = self._jacobian(
+                state, spread, pre_activation, up, weight_statistics
+            )
         if jacobian is not None and not self.differentiate_statistics:
             jacobian = ops.stop_gradient(jacobian)
         if self.precision == "channel":
@@ -208,8 +216,24 @@ class PrecisionFeedForward(FilterLayer):
         log_precision = predict_log_precision(
             log_precision, jacobian, self.log_process_noise
         )
-        report(self, log_precision=log_precision)
+        report(self, update=update, log_precision=log_precision)
         return predicted, log_precision
+
+    def weight_statistics(self) -> list[Tensor]:
+        """The weights' part of the Jacobian, the same for every token.
+
+        A decoder computes it once and passes it to the call of each token.
+        """
+        if self.jacobian is None or not self.bayesian:
+            return []
+        kernels = [dense_kernel(self.input_dense)]
+        if self.up_dense is not None:
+            kernels.append(dense_kernel(self.up_dense))
+        down = dense_kernel(self.output_dense)
+        if self.jacobian == "diagonal":
+            return [jacobian_kernel(kernel, down) for kernel in kernels]
+        gamma = None if self.normalization is None else self.norm.gamma
+        return [mean_jacobian_kernel(kernel, down, gamma) for kernel in kernels]
 
     def _jacobian(
         self,
@@ -217,44 +241,24 @@ class PrecisionFeedForward(FilterLayer):
         spread: Tensor | None,
         pre_activation: Tensor,
         up: Tensor | None,
-    ) -> Tensor | None:
-        """Jacobian of the update, `(B, T, D)`, `(B, T, 1)` or `None`."""
-        if self.jacobian is None:
-            return None
-        arguments: tuple[Any, ...] = (
-            pre_activation,
-            self.input_dense.kernel,
-            self.output_dense.kernel,
-            self.activation,
-        )
-        if self.up_dense is not None:
-            arguments = (
-                pre_activation,
-                up,
-                self.input_dense.kernel,
-                self.up_dense.kernel,
-                self.output_dense.kernel,
-                self.activation,
+        kernels: list[Tensor],
+    ) -> Tensor:
+        """Jacobian of the update, `(B, T, D)` or `(B, T, 1)`."""
+        if up is None:
+            derivative = activation_derivative(self.activation)
+            slopes: tuple[Tensor, ...] = (
+                derivative(self.cast_statistic(pre_activation)),
             )
-        if self.jacobian == "diagonal":
-            function = (
-                gated_feed_forward_jacobian
-                if self.gated
-                else feed_forward_jacobian
-            )
-            jacobian = function(*arguments)
-            if spread is None:
-                return jacobian
-            return jacobian * self.norm.jacobian(state)
-        function = (
-            mean_gated_feed_forward_jacobian
-            if self.gated
-            else mean_feed_forward_jacobian
+        else:
+            slopes = gated_slopes(pre_activation, up, self.activation)
+        jacobian: Tensor = sum(
+            ops.matmul(slope, kernel)
+            for slope, kernel in zip(slopes, kernels, strict=True)
         )
         if spread is None:
-            return function(*arguments)
-        arguments = (*arguments, self.norm.gamma)
-        jacobian = function(*arguments)
+            return jacobian
+        if self.jacobian == "diagonal":
+            return jacobian * self.norm.jacobian(state)
         return jacobian * self.norm.mean_factor / spread[..., None]
 
     def compute_output_spec(

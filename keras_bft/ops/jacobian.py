@@ -44,8 +44,7 @@ def feed_forward_jacobian(
     [[[2.0, 2.0, 2.0]]]
     """
     slope = activation_derivative(activation)(float32(pre_activation))
-    kernel = ops.transpose(float32(kernel_in)) * float32(kernel_out)
-    return ops.matmul(slope, kernel)
+    return ops.matmul(slope, jacobian_kernel(kernel_in, kernel_out))
 
 
 def gated_feed_forward_jacobian(
@@ -69,11 +68,10 @@ def gated_feed_forward_jacobian(
     Returns:
         `(..., D)`, float32.
     """
-    gate_term, up_term = _gated_slopes(gate, up, activation)
-    down = float32(kernel_down)
-    through_gate = ops.transpose(float32(kernel_gate)) * down
-    through_up = ops.transpose(float32(kernel_up)) * down
-    return ops.matmul(gate_term, through_gate) + ops.matmul(up_term, through_up)
+    gate_slope, up_slope = gated_slopes(gate, up, activation)
+    return ops.matmul(
+        gate_slope, jacobian_kernel(kernel_gate, kernel_down)
+    ) + ops.matmul(up_slope, jacobian_kernel(kernel_up, kernel_down))
 
 
 def mean_feed_forward_jacobian(
@@ -99,7 +97,8 @@ def mean_feed_forward_jacobian(
         `(..., 1)`, float32.
     """
     slope = activation_derivative(activation)(float32(pre_activation))
-    return ops.matmul(slope, _mean_kernel(kernel_in, kernel_out, gamma))
+    kernel = mean_jacobian_kernel(kernel_in, kernel_out, gamma)
+    return ops.matmul(slope, kernel)
 
 
 def mean_gated_feed_forward_jacobian(
@@ -125,10 +124,12 @@ def mean_gated_feed_forward_jacobian(
     Returns:
         `(..., 1)`, float32.
     """
-    gate_term, up_term = _gated_slopes(gate, up, activation)
-    through_gate = _mean_kernel(kernel_gate, kernel_down, gamma)
-    through_up = _mean_kernel(kernel_up, kernel_down, gamma)
-    return ops.matmul(gate_term, through_gate) + ops.matmul(up_term, through_up)
+    gate_slope, up_slope = gated_slopes(gate, up, activation)
+    return ops.matmul(
+        gate_slope, mean_jacobian_kernel(kernel_gate, kernel_down, gamma)
+    ) + ops.matmul(
+        up_slope, mean_jacobian_kernel(kernel_up, kernel_down, gamma)
+    )
 
 
 def layer_norm_jacobian(
@@ -181,18 +182,51 @@ def _norm_jacobian(
     return jacobian if gamma is None else float32(gamma) * jacobian
 
 
-def _gated_slopes(
-    gate: Tensor, up: Tensor, activation: Activation
-) -> tuple[Tensor, Tensor]:
-    gate, up = float32(gate), float32(up)
-    slope = activation_derivative(activation)(gate)
-    return slope * up, keras.activations.get(activation)(gate)
+def jacobian_kernel(kernel_in: Tensor, kernel_out: Tensor) -> Tensor:
+    """Weights' part of a diagonal Jacobian: `W1[i, k] W2[k, i]` at `[k, i]`.
+
+    Args:
+        kernel_in: `(D, F)`.
+        kernel_out: `(F, D)`.
+
+    Returns:
+        `(F, D)`, float32.
+    """
+    return ops.transpose(float32(kernel_in)) * float32(kernel_out)
 
 
-def _mean_kernel(
-    kernel_in: Tensor, kernel_out: Tensor, gamma: Tensor | None
+def mean_jacobian_kernel(
+    kernel_in: Tensor, kernel_out: Tensor, gamma: Tensor | None = None
 ) -> Tensor:
-    kernel = ops.transpose(float32(kernel_in)) * float32(kernel_out)
+    """Mean over the channels of `jacobian_kernel`, times `gamma`.
+
+    Args:
+        kernel_in: `(D, F)`.
+        kernel_out: `(F, D)`.
+        gamma: Optional factor of each channel, `(D,)`.
+
+    Returns:
+        `(F, 1)`, float32.
+    """
+    kernel = jacobian_kernel(kernel_in, kernel_out)
     if gamma is not None:
         kernel = kernel * float32(gamma)
     return ops.mean(kernel, axis=-1, keepdims=True)
+
+
+def gated_slopes(
+    gate: Tensor, up: Tensor, activation: Activation
+) -> tuple[Tensor, Tensor]:
+    """Derivatives of `act(gate) * up` by `gate` and by `up`.
+
+    Args:
+        gate: `(..., F)`.
+        up: `(..., F)`.
+        activation: Name or callable of an elementwise activation.
+
+    Returns:
+        Two tensors `(..., F)`, float32.
+    """
+    gate, up = float32(gate), float32(up)
+    slope = activation_derivative(activation)(gate)
+    return slope * up, keras.activations.get(activation)(gate)

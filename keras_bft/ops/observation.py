@@ -102,18 +102,46 @@ def project_log_precision(
     Returns:
         Log-precision of shape `(B, T, D)`, or `(B, T, 1)` if `pool`; float32.
     """
-    log_variance = -float32(log_precision)
-    num_heads, _, num_channels = kernel.shape
+    pooled = log_precision.shape[-1] == 1
+    return projected_log_precision(
+        log_precision, squared_projection(kernel, pooled, pool)
+    )
+
+
+def squared_projection(
+    kernel: Tensor, pooled: bool = False, pool: bool = False
+) -> Tensor:
+    """Squared output projection: how much variance each channel passes on.
+
+    Args:
+        kernel: Output projection, `(H, C, D)`.
+        pooled: Whether the channels of a head share one variance.
+        pool: Whether the mean over the `D` channels is wanted.
+
+    Returns:
+        `(H * C, D)`, `(H, D)` if `pooled`, and `D = 1` if `pool`; float32.
+    """
     squared = ops.square(float32(kernel))
     if pool:
         squared = ops.mean(squared, axis=-1, keepdims=True)
-        num_channels = 1
-    if log_variance.shape[-1] == 1:
-        squared = ops.sum(squared, axis=1)
+    if pooled:
+        return ops.sum(squared, axis=1)
+    return ops.reshape(squared, (-1, squared.shape[-1]))
+
+
+def projected_log_precision(log_precision: Tensor, squared: Tensor) -> Tensor:
+    """`project_log_precision` with the squared projection at hand.
+
+    Args:
+        log_precision: `(B, T, H, C)` or `(B, T, H, 1)`.
+        squared: What `squared_projection` returns.
+
+    Returns:
+        Log-precision of shape `(B, T, D)`, float32.
+    """
+    log_variance = -float32(log_precision)
     length = ops.shape(log_variance)[1]
-    width = num_heads * log_variance.shape[-1]
-    log_variance = ops.reshape(log_variance, (-1, length, width))
-    squared = ops.reshape(squared, (width, num_channels))
+    log_variance = ops.reshape(log_variance, (-1, length, squared.shape[0]))
     largest = ops.stop_gradient(ops.max(log_variance, axis=-1, keepdims=True))
     variance = ops.matmul(ops.exp(log_variance - largest), squared)
     return -(ops.log(ops.maximum(variance, _TINY)) + largest)

@@ -46,16 +46,52 @@ def value_log_precision(
     Returns:
         Log-precision of shape `(B, S, Hk)`, float32.
     """
+    return carried_log_precision(
+        log_mean_precision(log_precision),
+        spread,
+        squared_value_gain(kernel, gamma, derivative),
+    )
+
+
+def squared_value_gain(
+    kernel: Tensor,
+    gamma: Tensor | None = None,
+    derivative: Tensor | None = None,
+) -> Tensor:
+    """`g` of `value_log_precision`: how much variance a value kernel passes on.
+
+    Args:
+        kernel: Value kernel, `(D, Hk, C)`.
+        gamma: Scale of the norm, `(D,)`, or `None` for ones.
+        derivative: `(B, S, Hk, C)`, or `None`.
+
+    Returns:
+        `(Hk,)`, or `(B, S, Hk)` with a derivative; float32.
+    """
     kernel = float32(kernel)
     if gamma is not None:
         kernel = float32(gamma)[:, None, None] * kernel
     squared_gain = ops.sum(ops.square(kernel), axis=0)
     if derivative is not None:
         squared_gain = ops.square(float32(derivative)) * squared_gain
-    squared_gain = ops.mean(squared_gain, axis=-1)
-    log_spread = ops.log(float32(spread))
-    key_log_precision = log_mean_precision(log_precision) + 2.0 * log_spread
-    return key_log_precision[..., None] - ops.log(squared_gain + _TINY)
+    return ops.mean(squared_gain, axis=-1)
+
+
+def carried_log_precision(
+    mean_log_precision: Tensor, spread: Tensor, squared_gain: Tensor
+) -> Tensor:
+    """`value_log_precision` with the value kernel's gain at hand.
+
+    Args:
+        mean_log_precision: Log of the keys' mean precision, `(B, S)`.
+        spread: `(B, S)`.
+        squared_gain: What `squared_value_gain` returns.
+
+    Returns:
+        Log-precision of shape `(B, S, Hk)`, float32.
+    """
+    log_precision = mean_log_precision + 2.0 * ops.log(float32(spread))
+    return log_precision[..., None] - ops.log(squared_gain + _TINY)
 
 
 def head_log_precision(log_precision: Tensor, kernel: Tensor) -> Tensor:

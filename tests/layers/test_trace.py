@@ -102,12 +102,14 @@ def test_a_step_reports_its_statistics(options, width):
     assert update == {}
 
     np.testing.assert_array_equal(prediction.pop("log_precision"), outputs[1])
+    change = prediction.pop("update")
     assert prediction == {}
     after = state + gain * innovation
     predicted = layer.feed_forward(
         after.astype("float32"), posterior.astype("float32")
     )
     np.testing.assert_allclose(numpy(predicted[0]), outputs[0], atol=1e-5)
+    np.testing.assert_allclose(after + change, outputs[0], atol=1e-5)
 
 
 def test_without_a_gain_a_gain_of_one_is_reported():

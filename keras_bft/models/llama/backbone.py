@@ -1,0 +1,243 @@
+"""The Llama decoder's body, carrying a precision beside each token's state."""
+
+import math
+from typing import Any
+
+import keras
+import keras_hub
+
+from keras_bft.layers import BFTLayer
+from keras_bft.layers import PrecisionMLP
+from keras_bft.layers import RotaryEmbedding
+from keras_bft.layers import SegmentMask
+from keras_bft.layers import StateNormalization
+from keras_bft.layers._filter_layer import check_positive
+from keras_bft.typing import Tensor
+
+# Standard deviation of new kernels and embeddings, Llama's.
+_STDDEV = 0.02
+
+
+@keras.saving.register_keras_serializable(package="keras_bft")
+class BFTLlamaBackbone(keras_hub.models.Backbone):
+    """Llama decoder without its head: standard, or a Bayesian filter.
+
+    RMS norm, rotary positions, grouped queries and SwiGLU, with the filter of
+    `keras_bft.layers.BFTLayer` in every layer. At strength 0 the states are
+    the standard decoder's, so a pretrained model can be converted and the
+    filter raised from there.
+
+    Args:
+        vocabulary_size: Number of token ids.
+        num_layers: Number of layers.
+        num_query_heads: Number of query heads.
+        hidden_dim: Width of the state.
+        intermediate_dim: Width of the feed-forward network.
+        num_key_value_heads: Number of key and value heads. Defaults to
+            `num_query_heads`.
+        head_dim: Channels of a head. Defaults to `hidden_dim //
+            num_query_heads`.
+        rope_theta: Base of the rotary frequencies. Defaults to `10000.0`.
+        rope_scaling: See `keras_bft.layers.RotaryEmbedding`.
+        layer_norm_epsilon: Epsilon of the RMS norms. Defaults to `1e-6`.
+        tie_word_embeddings: Whether the head is the embeddings transposed.
+        use_bias: Whether the attention's projections have biases.
+        max_position_embeddings: Longest sequence the weights were trained on,
+            kept for the export. It limits nothing here.
+        dropout: Dropout of attention weights, hidden layer and outputs.
+        bayesian: `False` builds the standard decoder. Defaults to `True`.
+        strength: Filter strength of every layer. Defaults to `0.0`.
+        trainable_strength: Whether the strengths are learned.
+        form: `"light"` (default) or `"full"`, see `keras_bft.layers.BFTLayer`.
+        precision: `"channel"` (default) or `"token"`, see `BFTLayer`.
+        prior_dim: Hidden width of the `PrecisionMLP` that gives each token its
+            prior precision. Defaults to `16`.
+        dtype: Dtype or policy of the computations and weights.
+        **kwargs: `name` and `trainable` of a Keras model.
+
+    Call arguments:
+        inputs: Dict of `"token_ids"`, `(B, T)`, and `"padding_mask"`,
+            `(B, T)`: 0 at padding and 1 elsewhere, or the number of the
+            example where several are packed into a row. Padding may be left,
+            right or between.
+
+    Returns:
+        States `(B, T, D)` after the last norm. `encode()` also returns their
+        precision.
+
+    Raises:
+        ValueError: If an argument is outside its domain.
+
+    Example:
+
+    >>> backbone = keras_bft.models.BFTLlamaBackbone(
+    ...     vocabulary_size=50, num_layers=2, num_query_heads=4,
+    ...     hidden_dim=16, intermediate_dim=32, num_key_value_heads=2)
+    >>> states = backbone({"token_ids": np.array([[3, 7, 9]]),
+    ...                    "padding_mask": np.ones((1, 3), "int32")})
+    >>> tuple(states.shape)
+    (1, 3, 16)
+    """
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        num_layers: int,
+        num_query_heads: int,
+        hidden_dim: int,
+        intermediate_dim: int,
+        num_key_value_heads: int | None = None,
+        head_dim: int | None = None,
+        rope_theta: float = 10000.0,
+        rope_scaling: dict[str, Any] | None = None,
+        layer_norm_epsilon: float = 1e-6,
+        tie_word_embeddings: bool = False,
+        use_bias: bool = False,
+        max_position_embeddings: int = 2048,
+        dropout: float = 0.0,
+        bayesian: bool = True,
+        strength: float = 0.0,
+        trainable_strength: bool = False,
+        form: str = "light",
+        precision: str = "channel",
+        prior_dim: int = 16,
+        dtype: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        check_positive("vocabulary_size", vocabulary_size)
+        check_positive("num_layers", num_layers)
+        check_positive("hidden_dim", hidden_dim)
+        arguments: dict[str, Any] = {
+            "vocabulary_size": vocabulary_size,
+            "num_layers": num_layers,
+            "num_query_heads": num_query_heads,
+            "hidden_dim": hidden_dim,
+            "intermediate_dim": intermediate_dim,
+            "num_key_value_heads": num_key_value_heads or num_query_heads,
+            "head_dim": head_dim or hidden_dim // num_query_heads,
+            "rope_theta": rope_theta,
+            "rope_scaling": rope_scaling,
+            "layer_norm_epsilon": layer_norm_epsilon,
+            "tie_word_embeddings": tie_word_embeddings,
+            "use_bias": use_bias,
+            "max_position_embeddings": max_position_embeddings,
+            "dropout": dropout,
+            "bayesian": bayesian,
+            "strength": strength,
+            "trainable_strength": trainable_strength,
+            "form": form,
+            "precision": precision,
+            "prior_dim": prior_dim,
+        }
+
+        # === Layers ===
+        initializer = keras.initializers.RandomNormal(stddev=_STDDEV)
+        self.token_embedding = keras.layers.ReversibleEmbedding(
+            vocabulary_size,
+            hidden_dim,
+            tie_weights=tie_word_embeddings,
+            embeddings_initializer=initializer,
+            dtype=dtype,
+            name="token_embedding",
+        )
+        log_variance = 2.0 * math.log(_STDDEV)
+        self.prior = None
+        if bayesian:
+            self.prior = PrecisionMLP(
+                prior_dim,
+                initial_log_precision=-log_variance,
+                dtype=dtype,
+                name="prior",
+            )
+        self.segment_mask = SegmentMask(dtype=dtype, name="segment_mask")
+        self.rotary_embedding = RotaryEmbedding(
+            arguments["head_dim"],
+            rope_theta,
+            rope_scaling,
+            dtype=dtype,
+            name="rotary_embedding",
+        )
+        self.transformer_layers = [
+            BFTLayer(
+                num_query_heads,
+                intermediate_dim,
+                head_dim=arguments["head_dim"],
+                num_key_value_heads=arguments["num_key_value_heads"],
+                form=form,
+                precision=precision,
+                strength=strength,
+                trainable_strength=trainable_strength,
+                initial_log_process_noise=log_variance - 2.0,
+                # Nothing reads the precision that the last layer predicts.
+                trainable_process_noise=index < num_layers - 1,
+                activation="silu",
+                gated=True,
+                normalization="rms",
+                epsilon=layer_norm_epsilon,
+                dropout=dropout,
+                use_bias=False,
+                attention_bias=use_bias,
+                kernel_initializer=initializer,
+                bayesian=bayesian,
+                dtype=dtype,
+                name=f"decoder_layer_{index}",
+            )
+            for index in range(num_layers)
+        ]
+        self.final_norm = StateNormalization(
+            "rms", layer_norm_epsilon, dtype=dtype, name="final_norm"
+        )
+
+        # === Functional Model ===
+        inputs = {
+            name: keras.Input((None,), dtype="int32", name=name)
+            for name in ("token_ids", "padding_mask")
+        }
+        state, _ = self._filter(inputs["token_ids"], inputs["padding_mask"])
+        super().__init__(inputs=inputs, outputs=state, dtype=dtype, **kwargs)
+
+        # === Config ===
+        self._arguments = arguments
+        self.bayesian = bayesian
+        self.num_layers = num_layers
+        self.vocabulary_size = vocabulary_size
+        self.hidden_dim = hidden_dim
+        self.tie_word_embeddings = tie_word_embeddings
+        self.use_bias = use_bias
+
+    def _filter(
+        self, token_ids: Tensor, padding_mask: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        state = self.token_embedding(token_ids)
+        visible, positions = self.segment_mask(padding_mask)
+        masks = {
+            "attention_mask": visible,
+            "rotation": self.rotary_embedding(positions),
+        }
+        log_precision = None
+        if self.prior is not None:
+            log_precision = self.prior(state)
+        for layer in self.transformer_layers:
+            if log_precision is None:
+                state = layer(state, **masks)
+            else:
+                state, log_precision = layer(state, log_precision, **masks)
+        return self.final_norm(state)[0], log_precision
+
+    def encode(
+        self, token_ids: Tensor, padding_mask: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        """States after the last norm, and the precision before it.
+
+        Args:
+            token_ids: `(B, T)`.
+            padding_mask: As in the call.
+
+        Returns:
+            States `(B, T, D)`, and log-precisions `(B, T, D)` or, with token
+            precision, `(B, T, 1)`, float32; `None` unless Bayesian.
+        """
+        return self._filter(token_ids, padding_mask)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), **self._arguments}

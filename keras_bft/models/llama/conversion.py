@@ -1,0 +1,153 @@
+"""Weights between a Hugging Face folder and a backbone."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_bft.models.llama.backbone import BFTLlamaBackbone
+from keras_bft.models.llama.checkpoint_folder import CheckpointFolder
+from keras_bft.models.llama.checkpoint_folder import resolve_checkpoint
+from keras_bft.models.llama.checkpoint_writer import TensorSource
+from keras_bft.models.llama.checkpoint_writer import write_checkpoint
+from keras_bft.models.llama.hf_config import read_llama_config
+from keras_bft.models.llama.hf_config import write_llama_config
+from keras_bft.models.llama.weight_names import WeightName
+from keras_bft.models.llama.weight_names import check_names
+from keras_bft.models.llama.weight_names import weight_table
+
+# Arguments of the backbone that a checkpoint's `config.json` does not decide.
+_OURS = (
+    "dropout",
+    "bayesian",
+    "strength",
+    "trainable_strength",
+    "form",
+    "precision",
+    "prior_dim",
+    "dtype",
+)
+
+
+def load_backbone(
+    preset: str | Path, load_weights: bool, options: dict[str, Any]
+) -> tuple[BFTLlamaBackbone, Path, dict[str, Any]] | None:
+    """Builds a backbone from a Hugging Face folder.
+
+    Args:
+        preset: The folder, or `"hf://..."`.
+        load_weights: Whether to read the weights.
+        options: Arguments of the backbone, and others.
+
+    Returns:
+        The backbone, the folder and the other arguments, or `None` if the
+        folder is a keras-hub preset.
+    """
+    if str(preset).startswith(("kaggle://", "modelscope://")):
+        return None
+    folder = resolve_checkpoint(preset)
+    if _is_keras_preset(folder):
+        return None
+    ours = {name: options[name] for name in _OURS if name in options}
+    rest = {key: value for key, value in options.items() if key not in ours}
+    backbone = BFTLlamaBackbone(**read_llama_config(folder), **ours)
+    if load_weights:
+        load_weights_from(backbone, CheckpointFolder(folder))
+    return backbone, folder, rest
+
+
+def _is_keras_preset(folder: Path) -> bool:
+    try:
+        config = json.loads((folder / "config.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        # Whoever reads the checkpoint says what is wrong.
+        return False
+    return isinstance(config, dict) and "registered_name" in config
+
+
+def _table(
+    backbone: BFTLlamaBackbone,
+) -> list[tuple[WeightName, keras.Variable]]:
+    """Hugging Face's names beside the variables."""
+    variables = {variable.path: variable for variable in backbone.variables}
+    table = weight_table(
+        backbone.num_layers, backbone.tie_word_embeddings, backbone.use_bias
+    )
+    # Keras keeps an untied head in the embedding layer.
+    paths = {"output_embedding/kernel": "token_embedding/reverse_embeddings"}
+    return [(row, variables[paths.get(row.ours, row.ours)]) for row in table]
+
+
+def load_weights_from(
+    backbone: BFTLlamaBackbone, folder: CheckpointFolder
+) -> None:
+    """Reads all weights that are not the filter's, one at a time.
+
+    Args:
+        backbone: Receives the weights, in its own dtype.
+        folder: The checkpoint.
+
+    Raises:
+        ValueError: If a tensor is missing, unknown or of another shape. No
+            weight has changed then.
+    """
+    table = _table(backbone)
+    shapes = {
+        row.hf: tuple(
+            reversed(variable.shape) if row.transpose else variable.shape
+        )
+        for row, variable in table
+    }
+    check_names(folder, [row for row, _ in table], shapes)
+    for row, variable in table:
+        array = folder.read(row.hf)
+        variable.assign(array.T if row.transpose else array)
+
+
+def export_checkpoint(backbone: BFTLlamaBackbone, folder: Path) -> None:
+    """Writes configuration and weights as transformers reads them.
+
+    Args:
+        backbone: A backbone whose filter is off.
+        folder: The new folder.
+
+    Raises:
+        ValueError: If the filter is on.
+        FileExistsError: If the folder holds a checkpoint.
+    """
+    if backbone.bayesian:
+        strengths = [
+            float(ops.convert_to_numpy(layer.strength))
+            for layer in backbone.transformer_layers
+        ]
+        if any(strengths):
+            raise ValueError(
+                "A checkpoint for transformers must have the strength 0 in "
+                "every layer, as transformers knows no filter. "
+                f"Received: strengths {strengths}"
+            )
+    table = _table(backbone)
+    folder.mkdir(parents=True, exist_ok=True)
+    dtype = keras.backend.standardize_dtype(table[0][1].dtype)
+    arguments = {
+        key: value
+        for key, value in backbone.get_config().items()
+        if key not in (*_OURS, "name", "trainable")
+    }
+    write_llama_config(folder, arguments, dtype)
+
+    def source(row: WeightName, variable: keras.Variable) -> TensorSource:
+        shape = tuple(variable.shape)
+
+        def read() -> np.ndarray:
+            array = np.asarray(ops.convert_to_numpy(variable.value))
+            return array.T if row.transpose else array
+
+        return TensorSource(
+            row.hf, shape[::-1] if row.transpose else shape, dtype, read
+        )
+
+    write_checkpoint(folder, [source(*pair) for pair in table])

@@ -1,0 +1,103 @@
+"""What a decoder makes of every token of a text."""
+
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+from keras import ops
+
+from keras_bft.layers._trace import listening
+from keras_bft.ops import log_mean_precision
+
+
+class TokenScores(NamedTuple):
+    """Per-token scores.
+
+    Attributes:
+        log_likelihood: Natural log of the probability of each token given
+            those before it, `(B, T)`, float32. NaN at padding and at the first
+            token of a sequence, which nothing predicts.
+        log_precision: Log of the mean precision over channels of the state
+            after the last layer, `(B, T)`, or `None` unless Bayesian.
+        gain: Mean Kalman gain over channels of each layer, `(B, layers, T)`,
+            or `None` unless Bayesian.
+    """
+
+    log_likelihood: np.ndarray
+    log_precision: np.ndarray | None
+    gain: np.ndarray | None
+
+
+def score_tokens(
+    model: Any, token_ids: Any, padding_mask: Any, batch_size: int
+) -> TokenScores:
+    """Scores of a `BFTLlamaCausalLM`, computed without compiling.
+
+    Args:
+        model: The model.
+        token_ids: `(B, T)`.
+        padding_mask: `(B, T)`, the number of the example where several are
+            packed in a row, or `None` for no padding.
+        batch_size: Rows computed at a time.
+
+    Returns:
+        The scores.
+
+    Raises:
+        ValueError: If the shapes do not fit or an id is unknown.
+    """
+    token_ids = np.asarray(token_ids)
+    mask = np.ones_like(token_ids) if padding_mask is None else padding_mask
+    mask = np.asarray(mask).astype("int32")
+    if token_ids.ndim != 2 or mask.shape != token_ids.shape:
+        raise ValueError(
+            "`token_ids` and `padding_mask` must have the shape "
+            f"`(batch, length)`. Received: token_ids of shape "
+            f"{token_ids.shape}, padding_mask of shape {mask.shape}"
+        )
+    largest = model.backbone.vocabulary_size - 1
+    if token_ids.min(initial=0) < 0 or token_ids.max(initial=0) > largest:
+        raise ValueError(
+            f"`token_ids` must be from 0 to {largest}. Received: "
+            f"{token_ids.min()} to {token_ids.max()}"
+        )
+    parts = [
+        _score_batch(model, token_ids[rows], mask[rows])
+        for rows in (
+            slice(start, start + batch_size)
+            for start in range(0, len(token_ids), batch_size)
+        )
+    ]
+    likelihood, log_precision, gain = zip(*parts, strict=True)
+    if log_precision[0] is None:
+        return TokenScores(np.concatenate(likelihood), None, None)
+    return TokenScores(
+        np.concatenate(likelihood),
+        np.concatenate(log_precision),
+        np.concatenate(gain),
+    )
+
+
+def _score_batch(model: Any, token_ids: np.ndarray, mask: np.ndarray) -> Any:
+    ids = ops.convert_to_tensor(token_ids.astype("int32"))
+    with listening() as records:
+        states, log_precision = model.backbone.encode(
+            ids, ops.convert_to_tensor(mask)
+        )
+    logits = ops.cast(
+        model.backbone.token_embedding(states[:, :-1], reverse=True), "float32"
+    )
+    chosen = ops.take_along_axis(logits, ids[:, 1:, None], axis=-1)[..., 0]
+    following = _numpy(chosen - ops.logsumexp(logits, axis=-1))
+    predicted = (mask[:, 1:] == mask[:, :-1]) & (mask[:, 1:] > 0)
+    likelihood = np.full(token_ids.shape, np.nan, "float32")
+    likelihood[:, 1:][predicted] = following[predicted]
+    if log_precision is None:
+        return likelihood, None, None
+    gains = [values["gain"] for _, values in records if "gain" in values]
+    gain = np.stack([_numpy(ops.mean(gain, axis=-1)) for gain in gains], axis=1)
+    return likelihood, _numpy(log_mean_precision(log_precision)), gain
+
+
+def _numpy(x: Any) -> np.ndarray:
+    return np.asarray(ops.convert_to_numpy(ops.stop_gradient(x)))
