@@ -4,6 +4,9 @@ import re
 from pathlib import Path
 
 import numpy as np
+import transformers
+
+from tests.models.llama.tokenizer_folders import write_sentencepiece
 
 README = Path(__file__).parents[1] / "README.md"
 
@@ -42,3 +45,23 @@ def test_the_recommender_trains_and_recommends(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     exec(blocks()[1].replace("epochs=20", "epochs=1, verbose=0"), {})
     assert capsys.readouterr().out.count("item-") == 10
+
+
+def test_the_language_model_generates_and_scores(tmp_path, monkeypatch, capsys):
+    folder = write_sentencepiece(tmp_path / "TinyLlama-1.1B")
+    config = transformers.LlamaConfig(
+        vocab_size=600,
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+    )
+    transformers.LlamaForCausalLM(config).save_pretrained(folder)
+    monkeypatch.chdir(tmp_path)
+    names = {"texts": ["the model reads a text", "the text"]}
+    exec(blocks()[2], names)
+    assert capsys.readouterr().out.startswith("The capital of France is")
+    exec(blocks()[3], names)
+    assert capsys.readouterr().out == "(2, 1024) (2, 1024) (2, 2, 1024)\n"
+    assert np.isfinite(names["scores"].log_likelihood).sum() > 4

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_bft.layers._filter_layer import FilterLayer
+from keras_bft.layers._filter_layer import apply_dense
 from keras_bft.layers._filter_layer import check_choice
 from keras_bft.layers._filter_layer import check_positive
 from keras_bft.layers._filter_layer import check_rate
@@ -119,7 +120,7 @@ class Attention(FilterLayer):
         """The normalised state, and the spread if there is a norm."""
         if self.normalization is None:
             return state, None
-        return self.norm(state)
+        return self.norm.call(state)
 
     def _split_heads(self, x: Tensor) -> Tensor:
         shape = (-1, ops.shape(x)[1], x.shape[-1] // self._head_dim)
@@ -128,9 +129,9 @@ class Attention(FilterLayer):
     def _query_key_value(
         self, normalized: Tensor, keys: Tensor, rotation: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        query = self._split_heads(self.query_dense(normalized))
-        key = self._split_heads(self.key_dense(keys))
-        value = self._split_heads(self.value_dense(keys))
+        query = self._split_heads(apply_dense(self.query_dense, normalized))
+        key = self._split_heads(apply_dense(self.key_dense, keys))
+        value = self._split_heads(apply_dense(self.value_dense, keys))
         if rotation is not None:
             query, key = rotate(query, rotation), rotate(key, rotation)
         return query, key, value
@@ -157,12 +158,17 @@ class Attention(FilterLayer):
     ) -> Tensor:
         """What standard attention gives before its output projection."""
         weights = kriging_weights(query, key, mask=visible)
-        weights = self.attention_dropout(weights, training=training)
+        weights = self._drop(weights, training)
         return kriging_estimate(weights, value)
+
+    def _drop(self, weights: Tensor, training: bool) -> Tensor:
+        if not training or self.dropout == 0:
+            return weights
+        return self.attention_dropout(weights, training=True)
 
     def _project(self, estimate: Tensor) -> Tensor:
         shape = (-1, ops.shape(estimate)[1], self.num_heads * self._head_dim)
-        return self.output_dense(ops.reshape(estimate, shape))
+        return apply_dense(self.output_dense, ops.reshape(estimate, shape))
 
     def make_cache(self, batch_size: int, length: int) -> dict[str, Tensor]:
         """An empty cache of keys and values.

@@ -256,7 +256,7 @@ class BFTAttention(Attention):
             visible,
             strength=self.strength if strength is None else strength,
         )
-        survivors = self.attention_dropout(weights, training=training)
+        survivors = self._drop(weights, training)
         if log_precision is None:
             report(self, kriging_weights=weights)
             estimate = kriging_estimate(survivors, seen["value"])

@@ -345,6 +345,8 @@ class BFTLayer(FilterLayer):
         state_mask: Tensor | None = None,
     ) -> Any:
         state = self.cast_state(state)
+        # The parts' `call`: around it Keras would do once more, and at length,
+        # what it did around this one.
         masks = {
             "padding_mask": first_mask(padding_mask, mask, state_mask),
             "attention_mask": attention_mask,
@@ -353,14 +355,14 @@ class BFTLayer(FilterLayer):
         if cache is not None:
             keys |= {"cache": cache, "cache_index": cache_index}
         if not self.bayesian:
-            innovation = self.attention(
+            innovation = self.attention.call(
                 state, training=training, **masks, **keys
             )
             if cache is not None:
                 innovation, cache = innovation
-            innovation = self.residual_dropout(innovation, training=training)
+            innovation = self._drop(innovation, training)
             state, _ = self._post_norm(0, state + innovation, None)
-            state = self.feed_forward(state, training=training)
+            state = self.feed_forward.call(state, training=training)
             state, _ = self._post_norm(1, state, None)
             return state if cache is None else (state, cache)
 
@@ -370,7 +372,7 @@ class BFTLayer(FilterLayer):
         log_precision = self.cast_statistic(log_precision)
         if weight_statistics is None:
             weight_statistics = {"attention": None, "feed_forward": None}
-        innovation, observed, *updated = self.attention(
+        innovation, observed, *updated = self.attention.call(
             state,
             log_precision,
             strength=self.strength,
@@ -379,12 +381,12 @@ class BFTLayer(FilterLayer):
             **masks,
             **keys,
         )
-        innovation = self.residual_dropout(innovation, training=training)
-        state, log_precision = self.residual(
+        innovation = self._drop(innovation, training)
+        state, log_precision = self.residual.call(
             state, log_precision, innovation, observed, strength=self.strength
         )
         state, log_precision = self._post_norm(0, state, log_precision)
-        state, log_precision = self.feed_forward(
+        state, log_precision = self.feed_forward.call(
             state,
             log_precision,
             weight_statistics=weight_statistics["feed_forward"],
@@ -411,13 +413,18 @@ class BFTLayer(FilterLayer):
         """An empty cache, see `BFTAttention.make_cache`."""
         return self.attention.make_cache(batch_size, length)
 
+    def _drop(self, innovation: Tensor, training: bool) -> Tensor:
+        if not training or self.residual_dropout.rate == 0:
+            return innovation
+        return self.residual_dropout(innovation, training=True)
+
     def _post_norm(
         self, index: int, state: Tensor, log_precision: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
         if self.normalize_first:
             return state, log_precision
         norm = self.post_norms[index]
-        state, spread = norm(state)
+        state, spread = norm.call(state)
         if log_precision is not None and self.carry_units:
             log_precision = normalized_log_precision(
                 log_precision, spread, norm.gamma

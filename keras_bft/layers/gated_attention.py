@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_bft.layers._attention import Attention
+from keras_bft.layers._filter_layer import apply_dense
 from keras_bft.layers._filter_layer import check_choice
 from keras_bft.layers._filter_layer import make_dense
 from keras_bft.layers._masks import first_mask
@@ -138,7 +139,7 @@ class GatedAttention(Attention):
             self._visible_keys(state, padding_mask, attention_mask),
             training,
         )
-        gate = ops.sigmoid(self.gate_dense(normalized))
+        gate = ops.sigmoid(apply_dense(self.gate_dense, normalized))
         channels = gate.shape[-1] // self.num_heads
         gate = ops.reshape(
             gate, (-1, ops.shape(state)[1], self.num_heads, channels)

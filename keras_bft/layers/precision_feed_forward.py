@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_bft.layers._filter_layer import PRECISIONS
 from keras_bft.layers._filter_layer import FilterLayer
+from keras_bft.layers._filter_layer import apply_dense
 from keras_bft.layers._filter_layer import check_choice
 from keras_bft.layers._filter_layer import check_positive
 from keras_bft.layers._filter_layer import check_rate
@@ -188,16 +189,19 @@ class PrecisionFeedForward(FilterLayer):
         state = self.cast_state(state)
         normalized, spread = state, None
         if self.normalization is not None:
-            normalized, spread = self.norm(state)
-        pre_activation = self.input_dense(normalized)
+            normalized, spread = self.norm.call(state)
+        pre_activation = apply_dense(self.input_dense, normalized)
         hidden = self.activation(pre_activation)
         up = None
         if self.up_dense is not None:
-            up = self.up_dense(normalized)
+            up = apply_dense(self.up_dense, normalized)
             hidden = hidden * up
-        hidden = self.hidden_dropout(hidden, training=training)
-        update = self.output_dense(hidden)
-        update = self.output_dropout(update, training=training)
+        noisy = training and self.dropout > 0
+        if noisy:
+            hidden = self.hidden_dropout(hidden, training=True)
+        update = apply_dense(self.output_dense, hidden)
+        if noisy:
+            update = self.output_dropout(update, training=True)
         predicted = state + update
         if log_precision is None or not self.bayesian:
             return predicted

@@ -16,7 +16,8 @@ class PrecisionMLP(FilterLayer):
 
     The paper's prior for vocabularies too large, or too well trained, for a
     number per id. The last kernel starts at zero, so every token starts at
-    `initial_log_precision`.
+    `initial_log_precision`. It stays as it is when a model is quantized: it is
+    small, and eight bits are too few for a logarithm.
 
     Args:
         hidden_dim: Width of the hidden layer. Defaults to `16`.
@@ -56,14 +57,14 @@ class PrecisionMLP(FilterLayer):
         self.activation = keras.activations.get(activation)
 
     def build(self, embeddings_shape: tuple[int | None, ...]) -> None:
-        self.hidden_dense = keras.layers.Dense(
+        self.hidden_dense = _PlainDense(
             self.hidden_dim,
             activation=self.activation,
             dtype=self.dtype_policy,
             name="hidden",
         )
         self.hidden_dense.build(embeddings_shape)
-        self.output_dense = keras.layers.Dense(
+        self.output_dense = _PlainDense(
             1,
             kernel_initializer="zeros",
             bias_initializer=keras.initializers.Constant(
@@ -91,3 +92,10 @@ class PrecisionMLP(FilterLayer):
             "initial_log_precision": self.initial_log_precision,
             "activation": keras.activations.serialize(self.activation),
         }
+
+
+class _PlainDense(keras.layers.Dense):
+    """A projection that `Model.quantize` leaves alone."""
+
+    def quantize(self, *args: Any, **kwargs: Any) -> None:
+        """Does nothing."""

@@ -6,9 +6,11 @@ from keras_bft.training.run_folder import fingerprint
 from keras_bft.training.run_folder import read_history
 from keras_bft.training.run_folder import replacing
 from keras_bft.training.run_folder import write_history
+from keras_bft.training.strength_schedule import StrengthSchedule
 
 __all__ = [
     "ResumableTraining",
+    "StrengthSchedule",
     "claim_folder",
     "fingerprint",
     "read_history",

@@ -1,10 +1,14 @@
 """The Llama decoder's body, carrying a precision beside each token's state."""
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import keras
 import keras_hub
+from keras.dtype_policies import DTypePolicyMap
 
 from keras_bft.layers import BFTLayer
 from keras_bft.layers import PrecisionMLP
@@ -12,10 +16,34 @@ from keras_bft.layers import RotaryEmbedding
 from keras_bft.layers import SegmentMask
 from keras_bft.layers import StateNormalization
 from keras_bft.layers._filter_layer import check_positive
+from keras_bft.layers._filter_layer import head_width
+from keras_bft.models.llama.layout import layout_map
 from keras_bft.typing import Tensor
 
 # Standard deviation of new kernels and embeddings, Llama's.
 _STDDEV = 0.02
+
+_zeros = ContextVar("zeros", default=False)
+
+
+@contextmanager
+def zero_initialization() -> Iterator[None]:
+    """Builds backbones with zeros where a checkpoint's weights will stand.
+
+    Random numbers are drawn in float32, which takes more memory than the
+    largest weight does in half precision.
+    """
+    token = _zeros.set(True)
+    try:
+        yield
+    finally:
+        _zeros.reset(token)
+
+
+def _initializer() -> keras.Initializer:
+    if _zeros.get():
+        return keras.initializers.Zeros()
+    return keras.initializers.RandomNormal(stddev=_STDDEV)
 
 
 @keras.saving.register_keras_serializable(package="keras_bft")
@@ -106,7 +134,11 @@ class BFTLlamaBackbone(keras_hub.models.Backbone):
     ) -> None:
         check_positive("vocabulary_size", vocabulary_size)
         check_positive("num_layers", num_layers)
+        check_positive("num_query_heads", num_query_heads)
         check_positive("hidden_dim", hidden_dim)
+        check_positive("intermediate_dim", intermediate_dim)
+        check_positive("prior_dim", prior_dim)
+        head_dim = head_width(num_query_heads, head_dim, (None, hidden_dim))
         arguments: dict[str, Any] = {
             "vocabulary_size": vocabulary_size,
             "num_layers": num_layers,
@@ -114,7 +146,7 @@ class BFTLlamaBackbone(keras_hub.models.Backbone):
             "hidden_dim": hidden_dim,
             "intermediate_dim": intermediate_dim,
             "num_key_value_heads": num_key_value_heads or num_query_heads,
-            "head_dim": head_dim or hidden_dim // num_query_heads,
+            "head_dim": head_dim,
             "rope_theta": rope_theta,
             "rope_scaling": rope_scaling,
             "layer_norm_epsilon": layer_norm_epsilon,
@@ -131,13 +163,17 @@ class BFTLlamaBackbone(keras_hub.models.Backbone):
         }
 
         # === Layers ===
-        initializer = keras.initializers.RandomNormal(stddev=_STDDEV)
+        initializer = _initializer()
+        # Keras can't save an embedding again that was given a map.
+        policy = keras.dtype_policies.get(dtype)
+        if isinstance(policy, DTypePolicyMap):
+            policy = policy["token_embedding"]
         self.token_embedding = keras.layers.ReversibleEmbedding(
             vocabulary_size,
             hidden_dim,
             tie_weights=tie_word_embeddings,
             embeddings_initializer=initializer,
-            dtype=dtype,
+            dtype=policy,
             name="token_embedding",
         )
         log_variance = 2.0 * math.log(_STDDEV)
@@ -151,7 +187,7 @@ class BFTLlamaBackbone(keras_hub.models.Backbone):
             )
         self.segment_mask = SegmentMask(dtype=dtype, name="segment_mask")
         self.rotary_embedding = RotaryEmbedding(
-            arguments["head_dim"],
+            head_dim,
             rope_theta,
             rope_scaling,
             dtype=dtype,
@@ -161,7 +197,7 @@ class BFTLlamaBackbone(keras_hub.models.Backbone):
             BFTLayer(
                 num_query_heads,
                 intermediate_dim,
-                head_dim=arguments["head_dim"],
+                head_dim=head_dim,
                 num_key_value_heads=arguments["num_key_value_heads"],
                 form=form,
                 precision=precision,
@@ -239,5 +275,44 @@ class BFTLlamaBackbone(keras_hub.models.Backbone):
         """
         return self._filter(token_ids, padding_mask)
 
+    @staticmethod
+    def get_layout_map(
+        device_mesh: Any,
+        model_parallel_dim_name: str = "model",
+        data_parallel_dim_name: str = "batch",
+    ) -> Any:
+        """The layout of the weights for `keras.distribution.ModelParallel`.
+
+        Args:
+            device_mesh: A `keras.distribution.DeviceMesh`.
+            model_parallel_dim_name: Axis of the mesh that splits weights; its
+                size must divide the numbers of heads, of key and value heads,
+                of hidden channels and of tokens.
+            data_parallel_dim_name: Axis of the mesh that splits batches.
+
+        Returns:
+            A `keras.distribution.LayoutMap`. Norms and precision weights are
+            on every device.
+        """
+        return layout_map(
+            device_mesh, model_parallel_dim_name, data_parallel_dim_name
+        )
+
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **self._arguments}
+        policy = self.dtype_policy
+        if not isinstance(policy, DTypePolicyMap):
+            quantized = {
+                layer.path: layer.dtype_policy
+                for layer in self._flatten_layers()
+                if layer.quantization_mode is not None
+            }
+            if quantized:
+                # That of keras-hub leaves out the policy of the other layers,
+                # which would come back in the default of the day.
+                policy = DTypePolicyMap(policy.name, quantized)
+        return {
+            "name": self.name,
+            "trainable": self.trainable,
+            "dtype": keras.dtype_policies.serialize(policy),
+            **self._arguments,
+        }

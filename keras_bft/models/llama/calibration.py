@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_bft.layers._trace import listening
+from keras_bft.models.llama._token_arrays import read_tokens
 
 # Sequences of a pass. A pass is eager and keeps one update of every layer.
 _BATCH = 4
@@ -32,22 +33,21 @@ def calibrate(backbone: Any, token_ids: Any, padding_mask: Any = None) -> None:
         padding_mask: `(B, T)`, or `None` for no padding.
 
     Raises:
-        ValueError: If the backbone is not Bayesian, or there are fewer than
-            two tokens.
+        ValueError: If the backbone is not Bayesian, there are fewer than two
+            tokens, or one is unknown.
     """
     if not backbone.bayesian:
         raise ValueError(
             "Only a Bayesian model has process noise to calibrate. "
             f"Received: bayesian={backbone.bayesian}"
         )
-    token_ids = np.asarray(token_ids)
-    mask = np.ones_like(token_ids) if padding_mask is None else padding_mask
-    mask = np.asarray(mask)
-    if token_ids.ndim != 2 or np.count_nonzero(mask) < 2:
+    token_ids, mask = read_tokens(
+        token_ids, padding_mask, backbone.vocabulary_size
+    )
+    if np.count_nonzero(mask) < 2:
         raise ValueError(
-            "`token_ids` must have the shape `(batch, length)` and hold at "
-            f"least two tokens. Received: shape {token_ids.shape}, "
-            f"{np.count_nonzero(mask)} of them not padding"
+            "`token_ids` must hold at least two tokens. Received: shape "
+            f"{token_ids.shape}, {np.count_nonzero(mask)} of them not padding"
         )
     layers = backbone.transformer_layers
     moments = [_Moments() for _ in layers]
@@ -56,7 +56,7 @@ def calibrate(backbone: Any, token_ids: Any, padding_mask: Any = None) -> None:
         for first in range(0, len(token_ids), _BATCH):
             rows = slice(first, first + _BATCH)
             real = mask[rows] > 0
-            ids = ops.convert_to_tensor(token_ids[rows].astype("int32"))
+            ids = ops.convert_to_tensor(token_ids[rows])
             embedded = backbone.token_embedding(ids)
             start.add(_numpy(embedded)[real].reshape(-1, 1))
             with listening() as records:

