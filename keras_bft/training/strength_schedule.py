@@ -24,10 +24,9 @@ class StrengthSchedule(keras.callbacks.Callback):
     steps, with its optimizer's state) goes on where it was.
 
     With `steps` the strength changes before each step. On JAX this hands the
-    state of the training back to the model each time, which costs some
-    milliseconds for a model of hundreds of variables; with `epochs` it costs
-    nothing. With `steps_per_execution` the strength changes once for all steps
-    of an execution.
+    state of the training back to the model each time, which takes time for
+    each variable; with `epochs` it costs nothing. With `steps_per_execution`
+    the strength changes once for all steps of an execution.
 
     Args:
         start: Strength of the first epoch or step. Defaults to `0.0`.
