@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import transformers
 
+from keras_bft.models import BFTLlamaTokenizer
 from tests.models.llama.tokenizer_folders import write_sentencepiece
 
 README = Path(__file__).parents[1] / "README.md"
@@ -49,8 +50,9 @@ def test_the_recommender_trains_and_recommends(tmp_path, monkeypatch, capsys):
 
 def test_the_language_model_generates_and_scores(tmp_path, monkeypatch, capsys):
     folder = write_sentencepiece(tmp_path / "TinyLlama-1.1B")
+    tokenizer = BFTLlamaTokenizer.from_folder(folder)
     config = transformers.LlamaConfig(
-        vocab_size=600,
+        vocab_size=tokenizer.vocabulary_size(),
         hidden_size=16,
         intermediate_size=24,
         num_hidden_layers=2,
