@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_bft.layers._filter_layer import FilterLayer
 from keras_bft.layers._filter_layer import apply_dense
+from keras_bft.layers._filter_layer import apply_dropout
 from keras_bft.layers._filter_layer import check_choice
 from keras_bft.layers._filter_layer import check_positive
 from keras_bft.layers._filter_layer import check_rate
@@ -158,13 +159,8 @@ class Attention(FilterLayer):
     ) -> Tensor:
         """What standard attention gives before its output projection."""
         weights = kriging_weights(query, key, mask=visible)
-        weights = self._drop(weights, training)
+        weights = apply_dropout(self.attention_dropout, weights, training)
         return kriging_estimate(weights, value)
-
-    def _drop(self, weights: Tensor, training: bool) -> Tensor:
-        if not training or self.dropout == 0:
-            return weights
-        return self.attention_dropout(weights, training=True)
 
     def _project(self, estimate: Tensor) -> Tensor:
         shape = (-1, ops.shape(estimate)[1], self.num_heads * self._head_dim)

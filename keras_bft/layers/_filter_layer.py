@@ -164,6 +164,22 @@ def apply_dense(dense: keras.layers.Dense, x: Tensor) -> Tensor:
     return x if dense.bias is None else x + ops.cast(dense.bias, dtype)
 
 
+def apply_dropout(dropout: Any, x: Tensor, training: bool) -> Tensor:
+    """`dropout(x)`, of which nothing is called where nothing is dropped.
+
+    Args:
+        dropout: A dropout layer with a `rate`.
+        x: What it drops from.
+        training: Whether to drop.
+
+    Returns:
+        A tensor of the shape of `x`.
+    """
+    if not training or dropout.rate == 0:
+        return x
+    return dropout(x, training=True)
+
+
 def dense_kernel(dense: keras.layers.Dense) -> Tensor:
     """The kernel that a projection multiplies by, LoRA and int8 included.
 

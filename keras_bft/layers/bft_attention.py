@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_bft.layers._attention import Attention
 from keras_bft.layers._filter_layer import PRECISIONS
+from keras_bft.layers._filter_layer import apply_dropout
 from keras_bft.layers._filter_layer import check_choice
 from keras_bft.layers._filter_layer import dense_kernel
 from keras_bft.layers._masks import first_mask
@@ -256,7 +257,7 @@ class BFTAttention(Attention):
             visible,
             strength=self.strength if strength is None else strength,
         )
-        survivors = self._drop(weights, training)
+        survivors = apply_dropout(self.attention_dropout, weights, training)
         if log_precision is None:
             report(self, kriging_weights=weights)
             estimate = kriging_estimate(survivors, seen["value"])

@@ -6,6 +6,7 @@ import keras
 
 from keras_bft.layers._attention import Attention
 from keras_bft.layers._filter_layer import FilterLayer
+from keras_bft.layers._filter_layer import apply_dropout
 from keras_bft.layers._filter_layer import check_choice
 from keras_bft.layers._filter_layer import check_positive
 from keras_bft.layers._masks import first_mask
@@ -360,7 +361,9 @@ class BFTLayer(FilterLayer):
             )
             if cache is not None:
                 innovation, cache = innovation
-            innovation = self._drop(innovation, training)
+            innovation = apply_dropout(
+                self.residual_dropout, innovation, training
+            )
             state, _ = self._post_norm(0, state + innovation, None)
             state = self.feed_forward.call(state, training=training)
             state, _ = self._post_norm(1, state, None)
@@ -381,7 +384,7 @@ class BFTLayer(FilterLayer):
             **masks,
             **keys,
         )
-        innovation = self._drop(innovation, training)
+        innovation = apply_dropout(self.residual_dropout, innovation, training)
         state, log_precision = self.residual.call(
             state, log_precision, innovation, observed, strength=self.strength
         )
@@ -412,11 +415,6 @@ class BFTLayer(FilterLayer):
     def make_cache(self, batch_size: int, length: int) -> dict[str, Tensor]:
         """An empty cache, see `BFTAttention.make_cache`."""
         return self.attention.make_cache(batch_size, length)
-
-    def _drop(self, innovation: Tensor, training: bool) -> Tensor:
-        if not training or self.residual_dropout.rate == 0:
-            return innovation
-        return self.residual_dropout(innovation, training=True)
 
     def _post_norm(
         self, index: int, state: Tensor, log_precision: Tensor | None

@@ -8,6 +8,7 @@ from keras import ops
 from keras_bft.layers._filter_layer import PRECISIONS
 from keras_bft.layers._filter_layer import FilterLayer
 from keras_bft.layers._filter_layer import apply_dense
+from keras_bft.layers._filter_layer import apply_dropout
 from keras_bft.layers._filter_layer import check_choice
 from keras_bft.layers._filter_layer import check_positive
 from keras_bft.layers._filter_layer import check_rate
@@ -196,12 +197,9 @@ class PrecisionFeedForward(FilterLayer):
         if self.up_dense is not None:
             up = apply_dense(self.up_dense, normalized)
             hidden = hidden * up
-        noisy = training and self.dropout > 0
-        if noisy:
-            hidden = self.hidden_dropout(hidden, training=True)
+        hidden = apply_dropout(self.hidden_dropout, hidden, training)
         update = apply_dense(self.output_dense, hidden)
-        if noisy:
-            update = self.output_dropout(update, training=True)
+        update = apply_dropout(self.output_dropout, update, training)
         predicted = state + update
         if log_precision is None or not self.bayesian:
             return predicted

@@ -4,19 +4,12 @@ import math
 from typing import Any
 from typing import NoReturn
 
+from keras_bft.layers._rotary_frequencies import SCALINGS
+
 _ABSENT = object()
 
 # Numbers that each type has besides `rope_theta`, in the order of the result.
-_NUMBERS: dict[str, tuple[str, ...]] = {
-    "default": (),
-    "linear": ("factor",),
-    "llama3": (
-        "factor",
-        "low_freq_factor",
-        "high_freq_factor",
-        "original_max_position_embeddings",
-    ),
-}
+_NUMBERS: dict[str, tuple[str, ...]] = {"default": (), **SCALINGS}
 
 
 def refuse(config: dict[str, Any], key: str, problem: str) -> NoReturn:

@@ -10,6 +10,16 @@ import numpy as np
 from keras_bft.models.llama._texts import to_array
 
 
+def check_length(length: int) -> int:
+    """Returns the length of rows, or raises a `ValueError` if it is none."""
+    if isinstance(length, bool) or not isinstance(length, int) or length < 2:
+        raise ValueError(
+            "`sequence_length` must be a whole number of at least 2. "
+            f"Received: sequence_length={length}"
+        )
+    return length
+
+
 def pad_rows(
     rows: list[list[int]], length: int, pad_id: int
 ) -> tuple[np.ndarray, np.ndarray]:

@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 from keras import ops
 
+from keras_bft.ops.precision import float32
+
 
 def read_tokens(
     token_ids: Any, padding_mask: Any, vocabulary_size: int
@@ -45,3 +47,8 @@ def read_tokens(
             f"{ids.min()} to {ids.max()}"
         )
     return ids.astype("int32"), mask
+
+
+def to_numpy(x: Any) -> np.ndarray:
+    """A float tensor without its graph; of half precision as float32."""
+    return np.asarray(ops.convert_to_numpy(float32(ops.stop_gradient(x))))

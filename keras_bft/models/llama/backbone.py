@@ -229,7 +229,7 @@ class BFTLlamaBackbone(keras_hub.models.Backbone):
             name: keras.Input((None,), dtype="int32", name=name)
             for name in ("token_ids", "padding_mask")
         }
-        state, _ = self._filter(inputs["token_ids"], inputs["padding_mask"])
+        state, _ = self.encode(inputs["token_ids"], inputs["padding_mask"])
         super().__init__(inputs=inputs, outputs=state, dtype=dtype, **kwargs)
 
         # === Config ===
@@ -241,9 +241,19 @@ class BFTLlamaBackbone(keras_hub.models.Backbone):
         self.tie_word_embeddings = tie_word_embeddings
         self.use_bias = use_bias
 
-    def _filter(
+    def encode(
         self, token_ids: Tensor, padding_mask: Tensor
     ) -> tuple[Tensor, Tensor | None]:
+        """States after the last norm, and the precision before it.
+
+        Args:
+            token_ids: `(B, T)`.
+            padding_mask: As in the call.
+
+        Returns:
+            States `(B, T, D)`, and log-precisions `(B, T, D)` or, with token
+            precision, `(B, T, 1)`, float32; `None` unless Bayesian.
+        """
         state = self.token_embedding(token_ids)
         visible, positions = self.segment_mask(padding_mask)
         masks = {
@@ -259,21 +269,6 @@ class BFTLlamaBackbone(keras_hub.models.Backbone):
             else:
                 state, log_precision = layer(state, log_precision, **masks)
         return self.final_norm(state)[0], log_precision
-
-    def encode(
-        self, token_ids: Tensor, padding_mask: Tensor
-    ) -> tuple[Tensor, Tensor | None]:
-        """States after the last norm, and the precision before it.
-
-        Args:
-            token_ids: `(B, T)`.
-            padding_mask: As in the call.
-
-        Returns:
-            States `(B, T, D)`, and log-precisions `(B, T, D)` or, with token
-            precision, `(B, T, 1)`, float32; `None` unless Bayesian.
-        """
-        return self._filter(token_ids, padding_mask)
 
     @staticmethod
     def get_layout_map(

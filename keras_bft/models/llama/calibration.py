@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_bft.layers._trace import listening
 from keras_bft.models.llama._token_arrays import read_tokens
+from keras_bft.models.llama._token_arrays import to_numpy
 
 # Sequences of a pass. A pass is eager and keeps one update of every layer.
 _BATCH = 4
@@ -58,7 +59,7 @@ def calibrate(backbone: Any, token_ids: Any, padding_mask: Any = None) -> None:
             real = mask[rows] > 0
             ids = ops.convert_to_tensor(token_ids[rows])
             embedded = backbone.token_embedding(ids)
-            start.add(_numpy(embedded)[real].reshape(-1, 1))
+            start.add(to_numpy(embedded)[real].reshape(-1, 1))
             with listening() as records:
                 backbone.encode(ids, ops.convert_to_tensor(mask[rows]))
             updates = {
@@ -67,7 +68,7 @@ def calibrate(backbone: Any, token_ids: Any, padding_mask: Any = None) -> None:
                 if "update" in values
             }
             for moment, layer in zip(moments, layers, strict=True):
-                moment.add(_numpy(updates[id(layer.feed_forward)])[real])
+                moment.add(to_numpy(updates[id(layer.feed_forward)])[real])
     for moment, layer in zip(moments, layers, strict=True):
         variable = layer.feed_forward.log_process_noise
         noise = 1.0 + np.log(moment.variance() + 1e-30)
@@ -116,8 +117,3 @@ def _strength_zero(layers: list[Any]) -> Iterator[None]:
     finally:
         for layer, strength in zip(layers, before, strict=True):
             layer.strength.assign(strength)
-
-
-def _numpy(x: Any) -> np.ndarray:
-    x = ops.cast(ops.stop_gradient(x), "float32")
-    return np.asarray(ops.convert_to_numpy(x))

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from keras_bft.models.llama._rows import check_length
+
 
 def pack_examples(
     token_ids: Sequence[Any],
@@ -53,12 +55,7 @@ def pack_examples(
     >>> print(rows["targets"], rows["sample_weight"])
     [[6 7 0 9 0 0]] [[1. 1. 0. 1. 0. 0.]]
     """
-    length = sequence_length
-    if isinstance(length, bool) or not isinstance(length, int) or length < 2:
-        raise ValueError(
-            "`sequence_length` must be a whole number of at least 2. "
-            f"Received: sequence_length={sequence_length}"
-        )
+    length = check_length(sequence_length)
     examples = _check_examples(token_ids, sample_weights)
     longest = max(len(ids) for ids, _ in examples)
     if longest > length and not split:

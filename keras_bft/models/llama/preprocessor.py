@@ -9,6 +9,7 @@ import keras
 import keras_hub
 import numpy as np
 
+from keras_bft.models.llama._rows import check_length
 from keras_bft.models.llama._rows import pad_rows
 from keras_bft.models.llama._rows import row_weights
 from keras_bft.models.llama._rows import run_python
@@ -117,7 +118,7 @@ class BFTLlamaCausalLMPreprocessor(keras_hub.models.CausalLMPreprocessor):
             )
         super().__init__(
             tokenizer,
-            sequence_length=_check_length(sequence_length),
+            sequence_length=check_length(sequence_length),
             add_start_token=add_start_token,
             add_end_token=add_end_token,
             **kwargs,
@@ -260,7 +261,7 @@ class BFTLlamaCausalLMPreprocessor(keras_hub.models.CausalLMPreprocessor):
     def _length(self, sequence_length: int | None) -> int:
         if sequence_length is None:
             return self.sequence_length
-        return _check_length(sequence_length)
+        return check_length(sequence_length)
 
     def _prompts(
         self, rows: list[list[int]], length: int
@@ -313,12 +314,3 @@ class BFTLlamaCausalLMPreprocessor(keras_hub.models.CausalLMPreprocessor):
             truncate=self.truncate,
         )
         return tuple(part[0] if single else part for part in packed)
-
-
-def _check_length(length: int) -> int:
-    if isinstance(length, bool) or not isinstance(length, int) or length < 2:
-        raise ValueError(
-            "`sequence_length` must be a whole number of at least 2. "
-            f"Received: sequence_length={length}"
-        )
-    return length

@@ -9,6 +9,7 @@ from keras import ops
 from keras_bft.layers._filter_layer import check_positive
 from keras_bft.layers._trace import listening
 from keras_bft.models.llama._token_arrays import read_tokens
+from keras_bft.models.llama._token_arrays import to_numpy
 from keras_bft.ops import log_mean_precision
 
 
@@ -79,16 +80,14 @@ def _score_batch(model: Any, token_ids: np.ndarray, mask: np.ndarray) -> Any:
         model.backbone.token_embedding(states[:, :-1], reverse=True), "float32"
     )
     chosen = ops.take_along_axis(logits, ids[:, 1:, None], axis=-1)[..., 0]
-    following = _numpy(chosen - ops.logsumexp(logits, axis=-1))
+    following = to_numpy(chosen - ops.logsumexp(logits, axis=-1))
     predicted = (mask[:, 1:] == mask[:, :-1]) & (mask[:, 1:] > 0)
     likelihood = np.full(token_ids.shape, np.nan, "float32")
     likelihood[:, 1:][predicted] = following[predicted]
     if log_precision is None:
         return likelihood, None, None
     gains = [values["gain"] for _, values in records if "gain" in values]
-    gain = np.stack([_numpy(ops.mean(gain, axis=-1)) for gain in gains], axis=1)
-    return likelihood, _numpy(log_mean_precision(log_precision)), gain
-
-
-def _numpy(x: Any) -> np.ndarray:
-    return np.asarray(ops.convert_to_numpy(ops.stop_gradient(x)))
+    gain = np.stack(
+        [to_numpy(ops.mean(gain, axis=-1)) for gain in gains], axis=1
+    )
+    return likelihood, to_numpy(log_mean_precision(log_precision)), gain
