@@ -1,8 +1,11 @@
 """Checkpoints in folders of safetensors files, read tensor by tensor."""
 
+import math
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -158,14 +161,36 @@ class CheckpointFolder:
         array = np.empty(entry.shape, entry.dtype)
         with open(entry.path, "rb") as file:
             file.seek(entry.start)
-            count = file.readinto(array.reshape(-1).view(np.uint8).data)
-        if count != array.nbytes:
-            raise ValueError(
-                f"The file has become shorter since its header was read: the "
-                f"tensor {name!r} has {count} of {array.nbytes} bytes. "
-                f"Received: file={str(entry.path)!r}"
-            )
+            _read_into(array, file, name)
         return array
+
+    def blocks(
+        self, name: str, max_bytes: int = 4_000_000
+    ) -> Iterator[tuple[slice, np.ndarray]]:
+        """Reads one tensor in blocks of rows.
+
+        Args:
+            name: One of `names`, of a tensor with at least one axis.
+            max_bytes: Size of a block, if that is a row or more. Defaults to
+                4 MB.
+
+        Yields:
+            The rows, and an array of them.
+
+        Raises:
+            ValueError: As in `read`.
+        """
+        entry = self._entry(name)
+        total, *rest = entry.shape
+        row_bytes = math.prod(rest) * entry.dtype.itemsize
+        step = max(1, max_bytes // max(1, row_bytes))
+        with open(entry.path, "rb") as file:
+            file.seek(entry.start)
+            for start in range(0, total, step):
+                rows = slice(start, min(total, start + step))
+                array = np.empty((rows.stop - start, *rest), entry.dtype)
+                _read_into(array, file, name)
+                yield rows, array
 
     def _entry(self, name: str) -> TensorEntry:
         if name not in self._entries:
@@ -175,6 +200,16 @@ class CheckpointFolder:
                 f"start {self.names[:3]}"
             )
         return self._entries[name]
+
+
+def _read_into(array: np.ndarray, file: BinaryIO, name: str) -> None:
+    count = file.readinto(array.reshape(-1).view(np.uint8).data)
+    if count != array.nbytes:
+        raise ValueError(
+            "The file has become shorter since its header was read: at least "
+            f"{array.nbytes - count} bytes of the tensor {name!r} are gone. "
+            f"Received: file={file.name!r}"
+        )
 
 
 def _read_entries(folder: Path) -> dict[str, TensorEntry]:

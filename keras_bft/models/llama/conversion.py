@@ -1,6 +1,8 @@
 """Weights between a Hugging Face folder and a backbone."""
 
 import json
+import math
+import mmap
 from pathlib import Path
 from typing import Any
 
@@ -108,19 +110,46 @@ def load_weights_from(
     }
     check_names(folder, [row for row, _ in table], shapes)
     for row, variable in table:
-        if keras.backend.backend() == "jax":
-            # JAX would hold the old value beside the new one.
-            variable.value.delete()
-        array = folder.read(row.hf)
-        variable.assign(_tensor(array.T if row.transpose else array))
+        _read_into(variable, folder, row)
 
 
-def _tensor(array: np.ndarray) -> Any:
-    """The array as a tensor, bfloat16 on torch without a copy in float32."""
-    if keras.backend.backend() == "torch" and array.dtype.name == "bfloat16":
-        torch = import_extra("torch", "torch")
+def _read_into(
+    variable: keras.Variable, folder: CheckpointFolder, row: WeightName
+) -> None:
+    """Reads a weight so that no second copy of it ever exists."""
+    backend = keras.backend.backend()
+    if backend == "jax":
+        # JAX would hold the old value beside the new one.
+        variable.value.delete()
+        whole = _page_aligned(variable.shape, folder.dtype(row.hf))
+        target = whole.T if row.transpose else whole
+        for rows, block in folder.blocks(row.hf):
+            target[rows] = block
+        variable.assign(whole)
+        return
+    for rows, block in folder.blocks(row.hf):
+        place: Any = (slice(None), rows) if row.transpose else rows
+        block = block.T if row.transpose else block
+        if backend == "torch":
+            variable.value.data[place] = _torch_tensor(block)
+        else:
+            variable.value[place].assign(block.astype(variable.dtype))
+
+
+def _page_aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Memory that JAX takes over instead of copying it."""
+    size = math.prod(shape)
+    pages = mmap.mmap(-1, max(1, size * dtype.itemsize))
+    return np.frombuffer(pages, dtype, size).reshape(shape)
+
+
+def _torch_tensor(array: np.ndarray) -> Any:
+    """The array as a tensor, whose bfloat16 NumPy and torch share no name."""
+    torch = import_extra("torch", "torch")
+    array = np.ascontiguousarray(array)
+    if array.dtype.name == "bfloat16":
         return torch.from_numpy(array.view("int16")).view(torch.bfloat16)
-    return array
+    return torch.from_numpy(array)
 
 
 def export_checkpoint(backbone: BFTLlamaBackbone, folder: Path) -> None:

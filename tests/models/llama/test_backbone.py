@@ -1,5 +1,6 @@
 """The decoder's body: transformers' states, and a precision beside them."""
 
+import functools
 import math
 
 import keras
@@ -9,6 +10,7 @@ from keras import ops
 
 from keras_bft.models import BFTLlamaBackbone
 from keras_bft.models import BFTLlamaCausalLM
+from keras_bft.models.llama.checkpoint_folder import CheckpointFolder
 from tests.layers.layer_checks import arrays
 from tests.layers.layer_checks import numpy
 from tests.models.llama.small_models import KINDS
@@ -225,7 +227,12 @@ def test_low_precision_is_near(dtype, tolerance):
         assert error < tolerance * np.std(exact)
 
 
-def test_a_checkpoint_loads_as_bfloat16():
+@pytest.mark.parametrize("max_bytes", [100, 4_000_000])
+def test_a_checkpoint_loads_as_bfloat16(monkeypatch, max_bytes):
+    blocks = functools.partialmethod(
+        CheckpointFolder.blocks, max_bytes=max_bytes
+    )
+    monkeypatch.setattr(CheckpointFolder, "blocks", blocks)
     lm = BFTLlamaCausalLM.from_preset(
         transformers_llama()[1], dtype="bfloat16", preprocessor=None
     )

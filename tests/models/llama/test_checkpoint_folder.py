@@ -165,8 +165,26 @@ def test_a_file_cut_after_it_was_opened_is_noticed(tmp_path):
     save(path, a=[1, 2])
     folder = CheckpointFolder(tmp_path)
     path.write_bytes(path.read_bytes()[:-3])
-    with pytest.raises(ValueError, match="'a' has 5 of 8 bytes"):
+    message = "at least 3 bytes of the tensor 'a' are gone"
+    with pytest.raises(ValueError, match=message):
         folder.read("a")
+    with pytest.raises(ValueError, match=message):
+        list(folder.blocks("a"))
+
+
+@pytest.mark.parametrize(
+    ("max_bytes", "counts"),
+    [(1, [1] * 5), (24, [2, 2, 1]), (1000, [5])],
+)
+def test_reads_blocks_of_whole_rows(tmp_path, max_bytes, counts):
+    array = np.arange(15, dtype="f4").reshape(5, 3)
+    save(tmp_path / "model.safetensors", a=array, b=np.zeros((0, 3)))
+    folder = CheckpointFolder(tmp_path)
+    blocks = list(folder.blocks("a", max_bytes))
+    assert [rows.stop - rows.start for rows, _ in blocks] == counts
+    for rows, block in blocks:
+        np.testing.assert_array_equal(block, array[rows])
+    assert list(folder.blocks("b")) == []
 
 
 @pytest.mark.skipif(
