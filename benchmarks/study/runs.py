@@ -88,7 +88,11 @@ def make_batches(
         options["timestamps"] = split.train_timestamps
     if isinstance(model, keras_bft.models.BERT4Rec):
         return keras_bft.data.MaskedItemDataset(
-            split.train, model.mask_id, **options
+            split.train,
+            model.mask_id,
+            mask_rate=settings.mask_rate,
+            last_rate=settings.last_rate,
+            **options,
         )
     return keras_bft.data.SequenceDataset(split.train, **options)
 
@@ -165,10 +169,11 @@ def run(
     folder = output / data.name / name.replace(":", "+") / settings.label
     folder = folder / f"seed{seed}"
     interactions, split = data.interactions, data.split
+    bayesian, backbone, options = parse_variant(name)
     claim_folder(
         folder,
         {
-            **dataclasses.asdict(settings),
+            **settings.of_model(backbone),
             "model": name,
             "seed": seed,
             "backend": keras.backend.backend(),
@@ -204,7 +209,6 @@ def run(
         verbose=False,
     )
     ranking.to_csv(folder / "ranks.csv.gz")
-    bayesian, backbone, options = parse_variant(name)
     reports = bayesian or options.get("gated_attention")
     # The traced batches hold items alone.
     if reports and not model.reads_timestamps:

@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import itertools
 from pathlib import Path
+from typing import Any
 
 from study.variants import expand
 
@@ -34,6 +35,8 @@ class Settings:
     weight_decay: float
     filter_seen: bool
     num_traced: int
+    mask_rate: float
+    last_rate: float
 
     @property
     def label(self) -> str:
@@ -45,6 +48,13 @@ class Settings:
         if self.schedule == "cosine":
             label += f"-cosine{self.epochs}"
         return label
+
+    def of_model(self, backbone: str) -> dict[str, Any]:
+        """The settings that a model's training reads, by name."""
+        values = dataclasses.asdict(self)
+        if backbone != "bert4rec":
+            del values["mask_rate"], values["last_rate"]
+        return values
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -88,6 +98,13 @@ def make_parser() -> argparse.ArgumentParser:
     ):
         text = f"{what}; several values make a grid, chosen on validation"
         add(f"--{name}", type=float, nargs="+", default=[value], help=text)
+    add("--mask-rate", type=float, default=0.2, help="of BERT4Rec's training")
+    add(
+        "--last-rate",
+        type=float,
+        default=0.1,
+        help="share of BERT4Rec's rows with the last item masked alone",
+    )
     add("--include-seen", dest="filter_seen", action="store_false")
     add("--num-traced", type=int, default=1024, help="users of the mechanism")
     add("--output", type=Path, default=Path("study"))

@@ -183,21 +183,6 @@ class Attention(FilterLayer):
             for name in ("key", "value")
         }
 
-    def _update_cache(
-        self,
-        cache: dict[str, Tensor],
-        index: int | Tensor,
-        new: dict[str, Tensor],
-    ) -> dict[str, Tensor]:
-        return {
-            name: ops.slice_update(
-                old,
-                (0, index) + (0,) * (len(old.shape) - 2),
-                ops.cast(new[name], old.dtype),
-            )
-            for name, old in cache.items()
-        }
-
     def _output(
         self,
         estimate: Tensor,

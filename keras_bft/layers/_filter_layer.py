@@ -6,6 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_bft.ops._casting import cast
 from keras_bft.typing import Tensor
 
 PRECISIONS = ("channel", "token")
@@ -24,7 +25,7 @@ class FilterLayer(keras.layers.Layer):
 
     def cast_state(self, state: Tensor) -> Tensor:
         """Casts a state to the dtype that the layer computes in."""
-        return ops.cast(state, self.compute_dtype)
+        return cast(state, self.compute_dtype)
 
     @property
     def statistics_dtype(self) -> str:
@@ -33,7 +34,7 @@ class FilterLayer(keras.layers.Layer):
 
     def cast_statistic(self, x: Tensor) -> Tensor:
         """Casts a precision or statistic to the dtype that they have."""
-        return ops.cast(x, self.statistics_dtype)
+        return cast(x, self.statistics_dtype)
 
     def carried_spec(
         self, state: keras.KerasTensor, log_precision: keras.KerasTensor
@@ -158,10 +159,13 @@ def apply_dense(dense: keras.layers.Dense, x: Tensor) -> Tensor:
     """
     if dense.quantization_mode is not None or dense.lora_enabled:
         return dense(x)
-    dtype = x.dtype
+    kernel, bias, dtype = dense.kernel, dense.bias, dense.compute_dtype
+    if dense.variable_dtype != dtype:
+        kernel = ops.cast(kernel, dtype)
+        bias = None if bias is None else ops.cast(bias, dtype)
     # Keras on torch gives float32 for a product in float64.
-    x = ops.cast(ops.matmul(x, ops.cast(dense.kernel, dtype)), dtype)
-    return x if dense.bias is None else x + ops.cast(dense.bias, dtype)
+    x = cast(ops.matmul(x, kernel), dtype)
+    return x if bias is None else x + bias
 
 
 def apply_dropout(dropout: Any, x: Tensor, training: bool) -> Tensor:

@@ -2,6 +2,7 @@
 
 from keras import ops
 
+from keras_bft.ops._casting import cast
 from keras_bft.typing import Tensor
 
 
@@ -9,7 +10,7 @@ def first_mask(*masks: Tensor | None) -> Tensor | None:
     """The first mask that is given, as bool."""
     for mask in masks:
         if mask is not None:
-            return ops.cast(mask, "bool")
+            return cast(mask, "bool")
     return None
 
 
@@ -33,7 +34,7 @@ def visible_keys(
     if padding_mask is not None:
         masks.append(padding_mask[:, None, :])
     if attention_mask is not None:
-        masks.append(ops.cast(attention_mask, "bool"))
+        masks.append(cast(attention_mask, "bool"))
     if causal_length is not None:
         position = ops.arange(causal_length)
         masks.append((position[:, None] >= position[None, :])[None])

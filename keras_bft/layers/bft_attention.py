@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_bft.layers._attention import Attention
+from keras_bft.layers._cache import update_cache
 from keras_bft.layers._filter_layer import PRECISIONS
 from keras_bft.layers._filter_layer import apply_dropout
 from keras_bft.layers._filter_layer import check_choice
@@ -243,7 +244,7 @@ class BFTAttention(Attention):
                 key_log_precision, spread, weight_statistics
             )
         if cache is not None:
-            seen = self._update_cache(cache, cache_index, seen)
+            seen = update_cache(cache, cache_index, seen)
         visible = self._visible_keys(state, padding_mask, attention_mask)
         if not self.bayesian:
             estimate = self._softmax_estimate(

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_bft.layers._attention import Attention
+from keras_bft.layers._cache import update_cache
 from keras_bft.layers._filter_layer import apply_dense
 from keras_bft.layers._filter_layer import check_choice
 from keras_bft.layers._filter_layer import make_dense
@@ -131,7 +132,7 @@ class GatedAttention(Attention):
         )
         seen = {"key": key, "value": value}
         if cache is not None:
-            seen = self._update_cache(cache, cache_index, seen)
+            seen = update_cache(cache, cache_index, seen)
         estimate = self._softmax_estimate(
             query,
             seen["key"],

@@ -208,10 +208,12 @@ def mean_jacobian_kernel(
     Returns:
         `(F, 1)`, float32.
     """
-    kernel = jacobian_kernel(kernel_in, kernel_out)
+    kernel_out = ops.transpose(float32(kernel_out))
     if gamma is not None:
-        kernel = kernel * float32(gamma)
-    return ops.mean(kernel, axis=-1, keepdims=True)
+        kernel_out = kernel_out * float32(gamma)[:, None]
+    # Summed over the rows, in the order in which memory holds them.
+    mean = ops.mean(float32(kernel_in) * kernel_out, axis=0)
+    return mean[:, None]
 
 
 def gated_slopes(

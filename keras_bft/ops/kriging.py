@@ -4,6 +4,7 @@ import math
 
 from keras import ops
 
+from keras_bft.ops._casting import cast
 from keras_bft.ops.kriging_statistics import KrigingObservation
 from keras_bft.ops.kriging_statistics import kriging_statistics
 from keras_bft.ops.precision import float32
@@ -62,12 +63,12 @@ def kriging_weights(
     length = ops.shape(query)[1]
     groups = num_heads // num_key_heads
     query = ops.reshape(
-        query * ops.cast(scale, query.dtype),
+        query * scale,
         (-1, length, num_key_heads, groups, head_dim),
     )
     logits = float32(ops.einsum("btkgc,bskc->bkgts", query, key))
     if mask is not None:
-        mask = ops.cast(mask, "bool")
+        mask = cast(mask, "bool")
         if len(mask.shape) != 3:
             raise ValueError(
                 "`mask` must have the shape `(B, T, S)` or `(B, 1, S)`. "
@@ -93,7 +94,7 @@ def kriging_weights(
         weights = ops.softmax(logits, axis=-1)
     if mask is not None:
         seen = ops.any(mask, axis=-1, keepdims=True)
-        weights = weights * ops.cast(seen, weights.dtype)
+        weights = weights * cast(seen, weights.dtype)
     return ops.reshape(weights, (-1, num_heads, length, ops.shape(key)[1]))
 
 

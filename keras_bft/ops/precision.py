@@ -7,9 +7,9 @@ bfloat16 states never hold an exponentiated precision.
 
 import math
 
-import keras
 from keras import ops
 
+from keras_bft.ops._casting import float32
 from keras_bft.typing import Tensor
 
 # Log-precision of an observation that was not made. Its gain is exactly zero
@@ -18,14 +18,6 @@ NO_OBSERVATION = -1.0e4
 
 # exp(-80) is still a normal float32.
 _LARGEST_EXPONENT = 80.0
-
-
-def float32(x: Tensor) -> Tensor:
-    """Casts to float32, or leaves float64 as it is."""
-    x = ops.convert_to_tensor(x)
-    if keras.backend.standardize_dtype(x.dtype) == "float64":
-        return x
-    return ops.cast(x, "float32")
 
 
 def log_add(x: Tensor, y: Tensor) -> Tensor:

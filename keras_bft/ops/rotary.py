@@ -2,6 +2,7 @@
 
 from keras import ops
 
+from keras_bft.ops._casting import cast
 from keras_bft.ops.precision import float32
 from keras_bft.typing import Tensor
 
@@ -37,4 +38,4 @@ def rotate(x: Tensor, rotation: Tensor) -> Tensor:
     turned = ops.concatenate(
         [first * cos - second * sin, second * cos + first * sin], axis=-1
     )
-    return ops.cast(turned, x.dtype)
+    return cast(turned, x.dtype)

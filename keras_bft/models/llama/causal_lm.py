@@ -5,33 +5,21 @@ from pathlib import Path
 from typing import Any
 
 import keras
-import keras_hub
 import numpy as np
 from keras import ops
-from keras import tree
 
 from keras_bft.models.llama.backbone import BFTLlamaBackbone
 from keras_bft.models.llama.calibration import calibrate
 from keras_bft.models.llama.conversion import export_checkpoint
 from keras_bft.models.llama.conversion import load_backbone
-from keras_bft.models.llama.generation import check_prompts
-from keras_bft.models.llama.generation import filler_id
-from keras_bft.models.llama.generation import generated_mask
-from keras_bft.models.llama.generation import prompt_bounds
-from keras_bft.models.llama.generation import visible_slots
-from keras_bft.models.llama.generation import with_known_tokens
+from keras_bft.models.llama.generation import CachedGeneration
 from keras_bft.models.llama.preprocessor import BFTLlamaCausalLMPreprocessor
 from keras_bft.models.llama.scoring import TokenScores
 from keras_bft.models.llama.scoring import score_tokens
-from keras_bft.typing import Tensor
-
-# Prompts are prefilled at lengths that are multiples of this, so that a
-# compiled generation is used again for prompts of about the same length.
-_PREFILL_MULTIPLE = 32
 
 
 @keras.saving.register_keras_serializable(package="keras_bft")
-class BFTLlamaCausalLM(keras_hub.models.CausalLM):
+class BFTLlamaCausalLM(CachedGeneration):
     """Llama language model that knows how reliable each token is.
 
     A `keras_hub.models.CausalLM`: `fit`, `generate`, samplers, presets, LoRA
@@ -67,7 +55,6 @@ class BFTLlamaCausalLM(keras_hub.models.CausalLM):
 
     backbone_cls = BFTLlamaBackbone
     preprocessor_cls = BFTLlamaCausalLMPreprocessor
-    generate_function: Any
 
     def __init__(
         self,
@@ -211,188 +198,3 @@ class BFTLlamaCausalLM(keras_hub.models.CausalLM):
             ids, skip_special_tokens=True
         )
         return answer
-
-    # === Generation ===
-
-    def generate(
-        self,
-        inputs: Any,
-        max_length: int | None = None,
-        stop_token_ids: Any = "auto",
-        strip_prompt: bool = False,
-    ) -> Any:
-        """Continues prompts, as `keras_hub.models.CausalLM.generate` does.
-
-        Args:
-            inputs: Texts, or without a preprocessor a dict of `"token_ids"`
-                and `"padding_mask"`, `(B, T)`: prompts of any length, padded
-                left or right to the length that is wanted.
-            max_length: Largest number of tokens, the prompt included. Defaults
-                to the preprocessor's `sequence_length`.
-            stop_token_ids: Tokens that end a text. `"auto"` (default) takes
-                all end tokens of the checkpoint; `None` stops at `max_length`.
-            strip_prompt: Whether to return the continuation alone.
-
-        Returns:
-            Texts, or a dict of `"token_ids"` and `"padding_mask"`.
-
-        Raises:
-            ValueError: If a prompt is empty, too long, or has holes.
-        """
-        if stop_token_ids == "auto" and self.preprocessor is not None:
-            stop_token_ids = tuple(self.preprocessor.tokenizer.end_token_ids)
-        return super().generate(
-            inputs,
-            max_length=max_length,
-            stop_token_ids=stop_token_ids,
-            strip_prompt=strip_prompt,
-        )
-
-    def make_cache(self, batch_size: int, length: int) -> list[Any]:
-        """Empty caches of all layers, see `BFTAttention.make_cache`."""
-        return [
-            layer.make_cache(batch_size, length)
-            for layer in self.backbone.transformer_layers
-        ]
-
-    def call_with_cache(
-        self,
-        token_ids: Tensor,
-        cache: dict[str, Any],
-        cache_update_index: Tensor | int,
-        weight_statistics: list[Any] | None = None,
-    ) -> tuple[Tensor, Tensor, dict[str, Any]]:
-        """Logits of new tokens, given those in the cache.
-
-        Args:
-            token_ids: New tokens, `(B, T)`.
-            cache: `"layers"`: `make_cache()` or what the last call returned;
-                `"start"`: the first slot of each sequence, `(B,)`.
-            cache_update_index: Slot of the first new token.
-            weight_statistics: `weight_statistics()` of each layer, which a
-                loop computes once.
-
-        Returns:
-            Logits `(B, T, vocabulary_size)`, states `(B, T, D)` after the last
-            norm, and the updated cache.
-        """
-        backbone = self.backbone
-        start, caches = cache["start"], cache["layers"]
-        length = token_ids.shape[1]
-        visible = visible_slots(
-            start, cache_update_index, length, caches[0]["key"].shape[1]
-        )
-        positions = (
-            ops.cast(cache_update_index, "int32")
-            + ops.arange(length, dtype="int32")
-            - start[:, None]
-        )
-        shared = {
-            "attention_mask": visible,
-            "rotation": backbone.rotary_embedding(ops.maximum(positions, 0)),
-            "cache_index": cache_update_index,
-        }
-        state = backbone.token_embedding(token_ids)
-        log_precision = None
-        if backbone.prior is not None:
-            log_precision = backbone.prior(state)
-        updated = []
-        for index, layer in enumerate(backbone.transformer_layers):
-            options = {"cache": caches[index], **shared}
-            if log_precision is None:
-                state, new = layer(state, **options)
-            else:
-                if weight_statistics is not None:
-                    options["weight_statistics"] = weight_statistics[index]
-                state, log_precision, new = layer(
-                    state, log_precision, **options
-                )
-            updated.append(new)
-        state, _ = backbone.final_norm(state)
-        logits = backbone.token_embedding(state, reverse=True)
-        return logits, state, {"layers": updated, "start": start}
-
-    def generate_step(
-        self,
-        inputs: dict[str, Tensor],
-        stop_token_ids: Sequence[int] | None = None,
-    ) -> dict[str, Tensor]:
-        """Continues a batch of prompts; compiled on JAX and TensorFlow."""
-        padding_mask = ops.cast(inputs["padding_mask"], "bool")
-        start, end = prompt_bounds(padding_mask)
-        index = ops.min(end)
-        batch_size, num_slots = inputs["token_ids"].shape
-        token_ids = ops.where(
-            padding_mask, inputs["token_ids"], filler_id(stop_token_ids)
-        )
-
-        prefill = num_slots
-        if "prefill" in inputs:
-            prefill = inputs["prefill"].shape[0]
-        statistics = [
-            layer.weight_statistics()
-            for layer in self.backbone.transformer_layers
-        ]
-        cache = {
-            "layers": self.make_cache(batch_size, prefill),
-            "start": start,
-        }
-        _, _, cache = self.call_with_cache(
-            token_ids[:, :prefill], cache, 0, statistics
-        )
-        room = num_slots - prefill
-        cache["layers"] = tree.map_structure(
-            lambda x: ops.pad(
-                x, [(0, 0), (0, room)] + [(0, 0)] * (len(x.shape) - 2)
-            ),
-            cache["layers"],
-        )
-
-        def following(
-            prompt: Tensor, cache: dict[str, Any], index: Tensor
-        ) -> tuple[Tensor, Tensor, dict[str, Any]]:
-            rows = prompt.shape[0]
-            last = ops.slice(prompt, (0, index - 1), (rows, 1))
-            logits, states, cache = self.call_with_cache(
-                last, cache, index - 1, statistics
-            )
-            # Beams are the rows of a sequence, one after another.
-            known = index < ops.repeat(end, rows // batch_size)
-            given = ops.slice(prompt, (0, index), (rows, 1))
-            logits = with_known_tokens(logits[:, 0], given, known)
-            return logits, states[:, 0], cache
-
-        generated = self.sampler(
-            next=following,
-            prompt=token_ids,
-            cache=cache,
-            index=index,
-            mask=padding_mask,
-            stop_token_ids=stop_token_ids,
-            model=self,
-        )
-        mask = generated_mask(generated, padding_mask, start, stop_token_ids)
-        generated = ops.where(mask, generated, inputs["token_ids"])
-        return {"token_ids": generated, "padding_mask": mask}
-
-    def make_generate_function(self) -> Any:
-        """The compiled generation, which checks prompts before it runs."""
-        if self.generate_function is None:
-            compiled = super().make_generate_function()
-
-            def checked(
-                inputs: dict[str, Any],
-                stop_token_ids: Sequence[int] | None = None,
-            ) -> Any:
-                prompts: dict[str, Any] = check_prompts(inputs)
-                mask = prompts["padding_mask"]
-                ends = mask.shape[1] - np.argmax(mask[:, ::-1], axis=1)
-                # All slots before the first that is generated, rounded up.
-                length = -(-int(ends.min()) // _PREFILL_MULTIPLE)
-                length = min(length * _PREFILL_MULTIPLE, mask.shape[1])
-                prompts["token_ids"] = prompts["token_ids"].astype("int32")
-                prompts["prefill"] = np.zeros((length,), "int32")
-                return compiled(prompts, stop_token_ids)
-
-            self.generate_function = checked
-        return self.generate_function

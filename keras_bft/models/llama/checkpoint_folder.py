@@ -4,8 +4,8 @@ import math
 import os
 import re
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
@@ -202,7 +202,7 @@ class CheckpointFolder:
         return self._entries[name]
 
 
-def _read_into(array: np.ndarray, file: BinaryIO, name: str) -> None:
+def _read_into(array: np.ndarray, file: BufferedReader, name: str) -> None:
     count = file.readinto(array.reshape(-1).view(np.uint8).data)
     if count != array.nbytes:
         raise ValueError(

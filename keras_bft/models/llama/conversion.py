@@ -11,8 +11,8 @@ import numpy as np
 from keras import ops
 
 from keras_bft._extras import import_extra
+from keras_bft.models.llama._zero_initialization import zero_initialization
 from keras_bft.models.llama.backbone import BFTLlamaBackbone
-from keras_bft.models.llama.backbone import zero_initialization
 from keras_bft.models.llama.checkpoint_folder import CheckpointFolder
 from keras_bft.models.llama.checkpoint_folder import resolve_checkpoint
 from keras_bft.models.llama.checkpoint_writer import TensorSource

@@ -6,11 +6,11 @@ from keras import ops
 
 from keras_bft.models import BFTLlamaBackbone
 from keras_bft.models import BFTLlamaCausalLM
-from keras_bft.models.llama.generation import check_prompts
-from keras_bft.models.llama.generation import filler_id
-from keras_bft.models.llama.generation import generated_mask
-from keras_bft.models.llama.generation import prompt_bounds
-from keras_bft.models.llama.generation import with_known_tokens
+from keras_bft.models.llama._prompts import check_prompts
+from keras_bft.models.llama._prompts import filler_id
+from keras_bft.models.llama._prompts import generated_mask
+from keras_bft.models.llama._prompts import prompt_bounds
+from keras_bft.models.llama._prompts import with_known_tokens
 from tests.layers.layer_checks import numpy
 from tests.models.llama.small_models import B
 from tests.models.llama.small_models import T
@@ -33,7 +33,7 @@ def decode(lm, token_ids, start, prefill):
         layer.weight_statistics() for layer in lm.backbone.transformer_layers
     ]
     # Slots that hold nothing yet hold what must not matter.
-    layers = lm.make_cache(len(token_ids), token_ids.shape[1] + 2)
+    layers = lm.backbone.make_cache(len(token_ids), token_ids.shape[1] + 2)
     layers = [{name: x + 3.0 for name, x in cache.items()} for cache in layers]
     cache = {"layers": layers, "start": ops.convert_to_tensor(start, "int32")}
     step = compiled(step)
@@ -74,7 +74,7 @@ def test_cached_equals_uncached(options):
 def test_without_statistics_at_hand_the_logits_are_the_same():
     lm, ids = make_filter(), make_ids(B, T)
     cache = {
-        "layers": lm.make_cache(B, T),
+        "layers": lm.backbone.make_cache(B, T),
         "start": ops.zeros((B,), "int32"),
     }
     logits, states, _ = lm.call_with_cache(

@@ -8,7 +8,7 @@ import torch
 import transformers
 
 from keras_bft.models import BFTLlamaCausalLM
-from keras_bft.models.llama import causal_lm
+from keras_bft.models.llama import generation
 from tests.models.llama.small_models import make_filter
 from tests.models.llama.small_models import make_ids
 from tests.models.llama.small_models import set_strength
@@ -29,7 +29,7 @@ CHAT = (
 @pytest.fixture(scope="module", autouse=True)
 def _short_prefill():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(causal_lm, "_PREFILL_MULTIPLE", 8)
+        patch.setattr(generation, "_PREFILL_MULTIPLE", 8)
         yield
 
 
