@@ -4,7 +4,6 @@ import math
 from typing import Any
 
 import keras
-import keras_hub
 from keras import ops
 from keras.dtype_policies import DTypePolicyMap
 
@@ -17,6 +16,7 @@ from keras_bft.layers._filter_layer import check_positive
 from keras_bft.layers._filter_layer import head_width
 from keras_bft.models.llama._zero_initialization import initializes_with_zeros
 from keras_bft.models.llama.layout import layout_map
+from keras_bft.models.llama.lora import LoraBackbone
 from keras_bft.typing import Tensor
 
 # Standard deviation of new kernels and embeddings, Llama's.
@@ -30,7 +30,7 @@ def _initializer() -> keras.Initializer:
 
 
 @keras.saving.register_keras_serializable(package="keras_bft")
-class BFTLlamaBackbone(keras_hub.models.Backbone):
+class BFTLlamaBackbone(LoraBackbone):
     """Llama decoder without its head: standard, or a Bayesian filter.
 
     RMS norm, rotary positions, grouped queries and SwiGLU, with the filter of

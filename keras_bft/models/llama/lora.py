@@ -1,0 +1,130 @@
+"""LoRA that trains the filter beside the low-rank kernels."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import keras_hub
+import numpy as np
+from keras import ops
+
+_GROUP = "filter"
+
+
+class LoraBackbone(keras_hub.models.Backbone):
+    """A keras-hub backbone whose LoRA leaves the filter's weights trainable.
+
+    They are a thousandth of a model's weights, and what its precisions are
+    learned with.
+    """
+
+    transformer_layers: list[Any]
+    prior: Any
+
+    def filter_variables(self) -> list[keras.Variable]:
+        """Variables of the filter: prior, process noise and strength."""
+        if self.prior is None:
+            return []
+        variables = list(self.prior.variables)
+        for layer in self.transformer_layers:
+            variables += [layer.feed_forward.log_process_noise, layer.strength]
+        return variables
+
+    def enable_lora(
+        self, rank: int, target_layer_names: Sequence[str] | None = None
+    ) -> None:
+        """Freezes the kernels and trains low-rank changes of some of them.
+
+        The filter's weights stay trainable as they were.
+
+        Args:
+            rank: Rank of the changes.
+            target_layer_names: Names of the projections: `"query"`, `"key"`,
+                `"value"`, `"output"` (of attention and feed-forward network),
+                `"input"` and `"up"`. Defaults to query and value.
+        """
+        learned = [v for v in self.filter_variables() if v.trainable]
+        super().enable_lora(rank, target_layer_names)
+        for variable in learned:
+            variable.trainable = True
+        self._lora_names = (
+            self.default_lora_layer_names()
+            if target_layer_names is None
+            else list(target_layer_names)
+        )
+
+    def save_lora_weights(self, filepath: str | os.PathLike[str]) -> None:
+        """Writes the low-rank changes and the filter's weights.
+
+        Args:
+            filepath: Ends in `".lora.h5"`.
+
+        Raises:
+            ValueError: If LoRA is not enabled, or for another ending.
+        """
+        import h5py  # Keras needs it too
+
+        super().save_lora_weights(str(filepath))
+        with h5py.File(filepath, "a") as file:
+            group = file.create_group(_GROUP)
+            group.attrs["rank"] = self._lora_rank
+            group.attrs["target_layer_names"] = self._lora_names
+            for variable in self.filter_variables():
+                value = ops.cast(variable.value, "float32")
+                group[variable.path] = ops.convert_to_numpy(value)
+
+    def load_lora_weights(self, filepath: str | os.PathLike[str]) -> None:
+        """Reads what `save_lora_weights` wrote, and enables LoRA for it.
+
+        Args:
+            filepath: The file. One that keras-hub wrote leaves the filter's
+                weights as they are.
+
+        Raises:
+            ValueError: If LoRA is enabled with another rank or for other
+                layers, or the file's filter is not this model's.
+        """
+        import h5py
+
+        with h5py.File(filepath, "r") as file:
+            values = None
+            if _GROUP in file:
+                group = file[_GROUP]
+                values = self._read_filter(group, str(filepath))
+                names = [str(n) for n in group.attrs["target_layer_names"]]
+                self._match_lora(int(group.attrs["rank"]), names)
+        super().load_lora_weights(str(filepath))
+        for variable, value in values or []:
+            variable.assign(value)
+
+    def _match_lora(self, rank: int, names: list[str]) -> None:
+        if not getattr(self, "_lora_enabled_layers", []):
+            self.enable_lora(rank, names)
+        elif set(names) != set(self._lora_names):
+            raise ValueError(
+                "The file changes other layers than this model's LoRA. "
+                f"Received: a file for {names}, a model with "
+                f"target_layer_names={self._lora_names}"
+            )
+
+    def _read_filter(
+        self, group: Any, filepath: str
+    ) -> list[tuple[keras.Variable, np.ndarray]]:
+        values: dict[str, np.ndarray] = {}
+
+        def visit(name: str, item: Any) -> None:
+            if hasattr(item, "shape"):
+                values[name] = np.asarray(item)
+
+        group.visititems(visit)
+        shapes = {name: value.shape for name, value in values.items()}
+        expected = {v.path: tuple(v.shape) for v in self.filter_variables()}
+        if shapes != expected:
+            differing = sorted(set(shapes.items()) ^ set(expected.items()))
+            raise ValueError(
+                "The filter in the file must have the weights of the model's. "
+                f"Received: filepath={filepath!r}, which differs in "
+                f"{sorted({name for name, _ in differing})}"
+            )
+        return [(v, values[v.path]) for v in self.filter_variables()]
