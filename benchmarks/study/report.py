@@ -15,9 +15,7 @@ from study.results import METRICS
 from study.results import Run
 from study.results import Study
 from study.results import load_studies
-from study.variants import ABLATIONS
-
-ABLATED = "bft-sasrec"
+from study.variants import ablated_from
 
 
 def write_report(output: Path) -> Path:
@@ -161,25 +159,32 @@ def _means(
 
 
 def _ablations(study: Study) -> list[str]:
-    names = [f"{ABLATED}:{part}" for part in ABLATIONS]
-    names = [name for name in names if name in study.models]
-    if ABLATED not in study.models or not names:
-        return []
-    rows = []
-    for name in names:
-        table = study.compare(ABLATED, name)
-        chosen = {(r.metric, r.label): r for r in table.rows if r.interval}
-        rare = study.strata()[0].labels[0]
-        row = [name.removeprefix(f"{ABLATED}:")]
-        for key in (("hr@10", ""), ("ndcg@10", ""), ("hr@10", rare)):
-            found = chosen.get(key)
-            row += ["-", "-"]
-            if found is not None and found.second is not None:
-                row[-2:] = [f"{found.second:.4f}", str(found.interval)]
-        rows.append(row)
+    changed: dict[str, list[tuple[str, str]]] = {}
+    for name in study.models:
+        for part, base in ablated_from(name):
+            if base in study.models:
+                changed.setdefault(base, []).append((part, name))
     header = ["changed", "HR@10", "difference", "NDCG@10", "difference"]
     header += ["HR@10, rare quarter", "difference"]
-    return [f"### {ABLATED} with one thing changed", _table(header, rows)]
+    parts = []
+    for base, names in changed.items():
+        rows = [_ablation_row(study, base, part, name) for part, name in names]
+        parts.append(f"### {base} with one thing changed")
+        parts.append(_table(header, rows))
+    return parts
+
+
+def _ablation_row(study: Study, base: str, part: str, name: str) -> list[str]:
+    table = study.compare(base, name)
+    chosen = {(r.metric, r.label): r for r in table.rows if r.interval}
+    rare = study.strata()[0].labels[0]
+    row = [part]
+    for key in (("hr@10", ""), ("ndcg@10", ""), ("hr@10", rare)):
+        found = chosen.get(key)
+        row += ["-", "-"]
+        if found is not None and found.second is not None:
+            row[-2:] = [f"{found.second:.4f}", str(found.interval)]
+    return row
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -74,7 +74,7 @@ def make_parser() -> argparse.ArgumentParser:
         default=["sasrec", "bft-sasrec"],
         help="sasrec, bert4rec or hstu, with `bft-` before it for the filter "
         "and options after colons (`bft-sasrec:light`); `ablations` for all "
-        "ablations of bft-sasrec",
+        "of bft-sasrec, `bft-sasrec:unscaled:ablations` for all of that model",
     )
     add("--seeds", type=int, default=1, help="number of seeds, from 0")
     add("--loss", choices=list(NEGATIVES), default="sampled")

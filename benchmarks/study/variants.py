@@ -88,12 +88,31 @@ def plain_counterpart(name: str) -> str:
     return ":".join([base.removeprefix("bft-"), *kept])
 
 
+def ablated_from(name: str) -> list[tuple[str, str]]:
+    """The ablations in the name of a BFT model, each with the name without."""
+    base, *parts = name.split(":")
+    if not base.startswith("bft-"):
+        return []
+    return [
+        (part, ":".join([base, *parts[:index], *parts[index + 1 :]]))
+        for index, part in enumerate(parts)
+        if part in ABLATIONS
+    ]
+
+
 def expand(names: list[str]) -> list[str]:
-    """Replaces `ablations` by the ablations of BFT-SASRec."""
+    """Replaces `ablations` by all ablations of BFT-SASRec.
+
+    Behind another name, as in `bft-sasrec:unscaled:ablations`, it stands for
+    those of that model.
+    """
     expanded = []
     for name in names:
-        if name == "ablations":
-            expanded += [f"bft-sasrec:{part}" for part in ABLATIONS]
+        base, _, last = f"bft-sasrec:{name}".rpartition(":")
+        if last == "ablations":
+            base = base.removeprefix("bft-sasrec:")
+            taken = base.split(":")
+            expanded += [f"{base}:{p}" for p in ABLATIONS if p not in taken]
         else:
             expanded.append(name)
     for name in expanded:

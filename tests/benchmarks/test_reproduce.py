@@ -128,3 +128,25 @@ def test_every_variant_builds(load):
 def test_a_study_without_runs_raises(load, tmp_path):
     with pytest.raises(ValueError, match="Received: output="):
         load("study.report").write_report(tmp_path)
+
+
+def test_ablations_are_of_any_model_and_compared_with_it(load):
+    variants = load("study.variants")
+    names = variants.expand(["bft-sasrec:no-units:unscaled:ablations"])
+    assert "bft-sasrec:no-units:unscaled:gain-one" in names
+    assert not any(name.endswith(":no-units") for name in names)
+    assert len(names) == len(variants.ABLATIONS) - 1
+    assert variants.ablated_from("bft-sasrec:no-units:unscaled:light") == [
+        ("no-units", "bft-sasrec:unscaled:light"),
+        ("light", "bft-sasrec:no-units:unscaled"),
+    ]
+    assert variants.ablated_from("sasrec:light") == []
+
+
+def test_the_mask_rates_are_settings_of_bert4rec_alone(load):
+    settings = load("study.settings")
+    arguments = settings.parse_arguments(["--mask-rate", "0.6"])
+    [grid] = settings.make_grid(arguments)
+    assert grid.of_model("bert4rec")["mask_rate"] == 0.6
+    assert grid.of_model("bert4rec")["last_rate"] == 0.1
+    assert not {"mask_rate", "last_rate"} & set(grid.of_model("sasrec"))
