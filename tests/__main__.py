@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
-# The slowest first.
+# The slowest first. The last one alone runs the tests marked `any_backend`.
 BACKENDS = ("jax", "tensorflow", "torch")
+# With this pytest exits where none is left, as on the others may be.
+NO_TESTS = 5
 
 
 class Outcome(NamedTuple):
@@ -38,14 +40,17 @@ def run(backend: str, arguments: Sequence[str]) -> Outcome:
 
     Returns:
         The outcome. Whatever makes pytest exit with an error counts as at
-        least one failure: no test collected, a crash, a bad argument.
+        least one failure: a crash, a bad argument, no test collected (on the
+        last backend, which leaves none out).
     """
     start = time.monotonic()
+    is_last = backend == BACKENDS[-1]
+    chosen = [] if is_last else ["-m", "not any_backend"]
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         with subprocess.Popen(
             [sys.executable, "-m", "pytest", f"--junitxml={report}"]
-            + list(arguments),
+            + [*chosen, *arguments],
             env=os.environ | {"KERAS_BACKEND": backend},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -55,6 +60,8 @@ def run(backend: str, arguments: Sequence[str]) -> Outcome:
             for line in process.stdout or ():
                 print(f"{backend:<12}{line}", end="", flush=True)
         exit_code = process.returncode
+        if exit_code == NO_TESTS and not is_last:
+            exit_code = 0
         counts = {"tests": 0, "failures": 0, "errors": 0, "skipped": 0}
         if report.exists():
             for suite in ElementTree.parse(report).iter("testsuite"):

@@ -1,14 +1,47 @@
 """Settings that every test runs under."""
 
+import atexit
+import gc
 import os
+import tempfile
 
 # Read when the backends are imported, so they have to come first. The tests
 # are sized for a CPU; set the device to run them elsewhere.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("KERAS_TORCH_DEVICE", "cpu")
+# Most programs run once or twice, so that compiling them is what takes time:
+# XLA is asked to optimise little, and JAX to keep what it has compiled.
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_backend_optimization_level=0"
+    " --xla_llvm_disable_expensive_passes=true"
+    " --xla_cpu_use_fusion_emitters=false",
+)
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    _cache = tempfile.TemporaryDirectory(prefix="jax-cache-")
+    atexit.register(_cache.cleanup)
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = _cache.name
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 import keras  # noqa: E402
 import pytest  # noqa: E402
+
+
+def pytest_configure(config):
+    config.addinivalue_line(
+        "markers",
+        "any_backend: slow and without tensors; `python -m tests` runs it on "
+        "one backend",
+    )
+
+
+def pytest_collection_finish():
+    # What is imported by now stays, so the collector need not look through it
+    # again and again.
+    keras.utils.set_random_seed(0)
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -9,6 +9,9 @@ import numpy as np
 
 from keras_bft.evaluation.ranking import Ranking
 
+# Scores held at a time: 256 MiB of float32.
+_MAX_SCORES = 2**26
+
 
 def rank_targets(
     score: Callable[..., Any] | Any,
@@ -34,23 +37,25 @@ def rank_targets(
     choices are in use in the field, and they give different numbers: report
     which one was made.
 
-    Scores are asked for and ranked `batch_size` users at a time, so memory
-    grows with `batch_size * num_items` and not with the number of users. Users
-    with histories of about the same length are scored together, so a model
-    that pads them has little to pad.
+    Scores are asked for and ranked `batch_size` users at a time, and fewer
+    where they would have more than 2^26 scores (256 MiB) together, so memory
+    grows neither with the number of users nor, beyond a user's own scores,
+    with that of the items. Users with histories of about the same length are
+    scored together, so a model that pads them has little to pad.
 
     Args:
         score: Function from a list of one-dimensional integer arrays to scores
             of shape `(len(list), num_items + 1)`, or an object with such a
             method `score`. Column 0 belongs to padding and is never ranked. A
-            history may be empty.
+            history may be empty. An attribute `num_items` of the object, or
+            else the first scores, tell how many users fit into memory.
         histories: One sequence of item ids (1 to `num_items`, oldest first,
             no padding) for each user.
         targets: Integers of shape `(num_users,)`, the item to rank for each
             user, 1 to `num_items`.
         filter_seen: Whether items of the history are left out. Defaults to
             `True`.
-        batch_size: Users scored at a time. Defaults to 256.
+        batch_size: Largest number of users scored at a time. Defaults to 256.
         users: Names or numbers of the users, of shape `(num_users,)`, for the
             result and for messages. Defaults to 0, 1, 2 and so on.
         timestamps: Times of the items of each history, for a model that reads
@@ -103,11 +108,14 @@ def rank_targets(
     by_length = np.argsort(lengths, kind="stable")
     ranks = np.empty(len(targets))
     num_items = 0  # known from the first scores
+    told = getattr(score, "num_items", 0)
     progress = keras.utils.Progbar(
         len(targets), verbose=int(verbose), unit_name="user"
     )
-    for start in range(0, len(targets), batch_size):
-        batch = by_length[start : start + batch_size]
+    done = 0
+    while done < len(targets):
+        room = max(1, _MAX_SCORES // ((num_items or told) + 1))
+        batch = by_length[done : done + min(batch_size, room)]
         batch_histories = [arrays[user] for user in batch]
         times = {}
         if timestamps is not None:
@@ -119,7 +127,8 @@ def rank_targets(
         ranks[batch] = _rank_batch(
             scores, batch_histories, targets[batch], users[batch], filter_seen
         )
-        progress.update(min(start + batch_size, len(targets)))
+        done += len(batch)
+        progress.update(done)
     return Ranking(
         ranks=ranks,
         targets=targets,

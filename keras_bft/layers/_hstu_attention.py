@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_bft.layers._cache import update_cache
 from keras_bft.layers._filter_layer import PRECISIONS
 from keras_bft.layers._filter_layer import FilterLayer
 from keras_bft.layers._filter_layer import check_choice
@@ -19,6 +20,7 @@ from keras_bft.layers.state_normalization import StateNormalization
 from keras_bft.ops import NO_OBSERVATION
 from keras_bft.ops import activation_derivative
 from keras_bft.ops import kriging_estimate
+from keras_bft.ops import log_mean_precision
 from keras_bft.ops import project_log_precision
 from keras_bft.ops import sandwich_observation
 from keras_bft.ops import value_log_precision
@@ -38,7 +40,8 @@ class HSTUAttention(FilterLayer):
 
     Returns:
         The innovation `(B, T, D)` and, if a log-precision is given, that of
-        the innovation, `(B, T, D)` or, with token precision, `(B, T, 1)`.
+        the innovation, `(B, T, D)` or, with token precision, `(B, T, 1)`. With
+        a cache, the updated cache comes last.
     """
 
     def __init__(
@@ -126,41 +129,81 @@ class HSTUAttention(FilterLayer):
         timestamps: Tensor | None = None,
         padding_mask: Tensor | None = None,
         attention_mask: Tensor | None = None,
+        position: Tensor | None = None,
+        cache: dict[str, Tensor] | None = None,
+        cache_index: int | Tensor = 0,
         strength: float | Tensor = 1.0,
         training: bool = False,
-    ) -> Tensor | tuple[Tensor, Tensor]:
+    ) -> Any:
         length = ops.shape(state)[1]
+        _check_cache(cache, timestamps, attention_mask)
         visible = visible_keys(
-            padding_mask, attention_mask, length if self.causal else None
+            padding_mask,
+            attention_mask,
+            length if self.causal and cache is None else None,
         )
+        if position is None:
+            counted = padding_mask if cache is None else None
+            position = _positions(state, counted, cache_index)
         normalized, spread = self.norm(state)
         parts = ops.split(self.input_dense(normalized), 4, axis=-1)
         parts = [self._split_heads(part) for part in parts]
         gate, value, query, key = (self.activation(part) for part in parts)
-        weights = self._weights(query, key, timestamps, padding_mask)
+        seen = {"key": key, "value": value, "position": position}
+        if timestamps is not None:
+            seen["timestamps"] = timestamps
+        if log_precision is not None:
+            seen |= self._key_precisions(log_precision, spread, parts[1])
+        if cache is not None:
+            seen = update_cache(cache, cache_index, seen)
+        weights = self._weights(query, position, timestamps, seen)
 
         if log_precision is None:
             if visible is not None:
                 weights = ops.where(visible[:, None], weights, 0.0)
-            estimate = kriging_estimate(weights, value)
-            return self._innovation(estimate, gate, training)[0]
+            estimate = kriging_estimate(weights, seen["value"])
+            innovation, _ = self._innovation(estimate, gate, training)
+            return innovation if cache is None else (innovation, seen)
 
-        known = known_keys(log_precision)[:, None]
+        key_log_precision = seen["log_precision"][..., None]
+        known = known_keys(key_log_precision)[:, None]
         visible = known if visible is None else ops.logical_and(visible, known)
         estimate, variance = sandwich_observation(
             weights,
-            value,
-            log_precision,
+            seen["value"],
+            key_log_precision,
             visible,
-            self._value_log_precision(log_precision, spread, parts[1]),
+            seen.get("value_log_precision"),
             strength,
             self.variance,
             self.differentiate_statistics,
         )
         innovation, inner_spread = self._innovation(estimate, gate, training)
         observed = self._observed(variance, inner_spread, gate)
-        seen = ops.any(visible, axis=-1)[..., None]
-        return innovation, ops.where(seen, observed, NO_OBSERVATION)
+        observes = ops.any(visible, axis=-1)[..., None]
+        observed = ops.where(observes, observed, NO_OBSERVATION)
+        outputs = (innovation, observed)
+        return outputs if cache is None else (*outputs, seen)
+
+    def make_cache(
+        self, batch_size: int, length: int, bayesian: bool
+    ) -> dict[str, Tensor]:
+        """An empty cache, see `BFTHSTULayer.make_cache`."""
+        shape = (batch_size, length)
+        values = (*shape, self.num_heads, self._head_dim)
+        cache = {
+            "key": ops.zeros(values, self.compute_dtype),
+            "value": ops.zeros(values, self.compute_dtype),
+            "position": ops.zeros(shape, "int32"),
+        }
+        if self.relative_bias.time_table is not None:
+            cache["timestamps"] = ops.zeros(shape, "int32")
+        if bayesian:
+            dtype = self.statistics_dtype
+            cache["log_precision"] = ops.zeros(shape, dtype)
+            if self.carry_units:
+                cache["value_log_precision"] = ops.zeros(values[:-1], dtype)
+        return cache
 
     def _split_heads(self, x: Tensor) -> Tensor:
         return ops.reshape(
@@ -170,17 +213,18 @@ class HSTUAttention(FilterLayer):
     def _weights(
         self,
         query: Tensor,
-        key: Tensor,
+        position: Tensor,
         timestamps: Tensor | None,
-        padding_mask: Tensor | None,
+        seen: dict[str, Tensor],
     ) -> Tensor:
-        """Weights of all pairs, `(B, H, T, T)`, in float32."""
-        if padding_mask is None:
-            position = ops.arange(ops.shape(query)[1])[None]
-        else:
-            position = ops.cumsum(ops.cast(padding_mask, "int32"), axis=1)
-        bias = self.relative_bias(position, timestamps)
-        logits = ops.einsum("bthc,bshc->bhts", query, key)
+        """Weights of all pairs, `(B, H, T, S)`, in float32."""
+        bias = self.relative_bias(
+            position,
+            timestamps,
+            key_position=seen["position"],
+            key_timestamps=seen.get("timestamps"),
+        )
+        logits = ops.einsum("bthc,bshc->bhts", query, seen["key"])
         logits = self.cast_statistic(logits) + self.cast_statistic(bias)
         return ops.silu(logits) / self.max_length
 
@@ -199,19 +243,21 @@ class HSTUAttention(FilterLayer):
         )
         return self.output_dense(gated), spread[..., 0, 0]
 
-    def _value_log_precision(
+    def _key_precisions(
         self, log_precision: Tensor, spread: Tensor, pre_activation: Tensor
-    ) -> Tensor | None:
-        if not self.carry_units:
-            return None
-        kernel = ops.split(self.input_dense.kernel, 4, axis=-1)[1]
-        return value_log_precision(
-            log_precision,
-            spread,
-            self.norm.gamma,
-            ops.reshape(kernel, (-1, self.num_heads, self._head_dim)),
-            self._activation_derivative(pre_activation),
-        )
+    ) -> dict[str, Tensor]:
+        """Log-precisions of the keys, and of their values in own units."""
+        precisions = {"log_precision": log_mean_precision(log_precision)}
+        if self.carry_units:
+            kernel = ops.split(self.input_dense.kernel, 4, axis=-1)[1]
+            precisions["value_log_precision"] = value_log_precision(
+                log_precision,
+                spread,
+                self.norm.gamma,
+                ops.reshape(kernel, (-1, self.num_heads, self._head_dim)),
+                self._activation_derivative(pre_activation),
+            )
+        return precisions
 
     def _observed(
         self, variance: Tensor, spread: Tensor, gate: Tensor
@@ -231,3 +277,34 @@ class HSTUAttention(FilterLayer):
         if self.differentiate_statistics:
             return observed
         return ops.stop_gradient(observed)
+
+
+def _positions(
+    state: Tensor, padding_mask: Tensor | None, cache_index: int | Tensor
+) -> Tensor:
+    """Positions of the items of a call, `(B, T)` int32."""
+    if padding_mask is not None:
+        return ops.cumsum(ops.cast(padding_mask, "int32"), axis=1)
+    batch, length = ops.shape(state)[:2]
+    position = ops.arange(length, dtype="int32")
+    position = position + ops.cast(cache_index, "int32")
+    return ops.broadcast_to(position[None], (batch, length))
+
+
+def _check_cache(
+    cache: dict[str, Tensor] | None,
+    timestamps: Tensor | None,
+    attention_mask: Tensor | None,
+) -> None:
+    if cache is None:
+        return
+    if attention_mask is None:
+        raise ValueError(
+            "With a cache, `attention_mask` must say which of its positions "
+            "may be seen. Received: attention_mask=None"
+        )
+    if "timestamps" in cache and timestamps is None:
+        raise ValueError(
+            "A cache that keeps timestamps needs those of the new items. "
+            f"Received: timestamps=None, a cache with {sorted(cache)}"
+        )

@@ -89,17 +89,26 @@ class BFTHSTULayer(FilterLayer):
             Keras mask of the state. Positions are counted over these.
         attention_mask: `(B, T, T)` bool, `True` where a position may see
             another.
+        position: `(B, T)` int, positions of the items. Defaults to counting
+            them, with a cache from `cache_index` on.
+        cache: Keys seen before, what `make_cache` or the last call returned.
+            The keys of this call are written into it from `cache_index` on,
+            and attention is to all of it: `attention_mask`, `(B, T, S)`, alone
+            says which of its `S` positions may be seen, whatever `causal` is,
+            together with `padding_mask`, `(B, S)`, if there is one.
+        cache_index: Index in the cache of the first new key.
         training: Whether to use dropout.
 
     Returns:
         The state `(B, T, D)` and its log-precision, `(B, T, D)` or with token
         precision of the width of the input's, in float32. The state alone if
-        no log-precision is given or `bayesian` is `False`. A position that
-        sees no key observes nothing.
+        no log-precision is given or `bayesian` is `False`. With a cache, the
+        updated cache comes last. A position that sees no key observes nothing.
 
     Raises:
-        ValueError: If an argument is outside its domain, or timestamps are
-            given to a layer that was built without.
+        ValueError: If an argument is outside its domain, timestamps are given
+            to a layer that was built without, or a cache comes without an
+            attention mask or without the timestamps that it keeps.
 
     Example:
 
@@ -238,25 +247,35 @@ class BFTHSTULayer(FilterLayer):
         timestamps: Tensor | None = None,
         padding_mask: Tensor | None = None,
         attention_mask: Tensor | None = None,
+        position: Tensor | None = None,
+        cache: dict[str, Tensor] | None = None,
+        cache_index: int | Tensor = 0,
         training: bool = False,
         mask: Tensor | None = None,
         state_mask: Tensor | None = None,
-    ) -> Tensor | tuple[Tensor, Tensor]:
+    ) -> Any:
         state = self.cast_state(state)
         options = {
             "timestamps": timestamps,
             "padding_mask": first_mask(padding_mask, mask, state_mask),
             "attention_mask": attention_mask,
+            "position": position,
+            "cache": cache,
+            "cache_index": cache_index,
             "training": training,
         }
         if not self.bayesian:
-            return state + self.attention(state, **options)
+            innovation = self.attention(state, **options)
+            if cache is None:
+                return state + innovation
+            innovation, cache = innovation
+            return state + innovation, cache
 
         given = log_precision is not None
         if log_precision is None:
             log_precision = unit_snr_log_precision(state)
         log_precision = self.cast_statistic(log_precision)
-        innovation, observed = self.attention(
+        innovation, observed, *updated = self.attention(
             state, log_precision, strength=self.strength, **options
         )
         report(self, observation_log_precision=observed)
@@ -264,12 +283,29 @@ class BFTHSTULayer(FilterLayer):
             state, log_precision, innovation, observed, strength=self.strength
         )
         if not given:
-            return state
+            return (state, *updated) if updated else state
         if self.precision == "channel":
             log_precision = ops.broadcast_to(log_precision, ops.shape(state))
-        return state, predict_log_precision(
+        log_precision = predict_log_precision(
             log_precision, None, self.log_process_noise
         )
+        return (state, log_precision, *updated)
+
+    def make_cache(self, batch_size: int, length: int) -> dict[str, Tensor]:
+        """An empty cache of keys, values, their places and precisions.
+
+        Args:
+            batch_size: Number of sequences.
+            length: Number of positions to hold, `S`.
+
+        Returns:
+            `"key"` and `"value"`, `(B, S, H, C)` in the compute dtype;
+            `"position"`, `(B, S)` int32, and, of a layer built with
+            timestamps, `"timestamps"`, `(B, S)` int32. Of a Bayesian layer
+            also `"log_precision"`, `(B, S)`, and where units are carried
+            `"value_log_precision"`, `(B, S, H)`, float32.
+        """
+        return self.attention.make_cache(batch_size, length, self.bayesian)
 
     def compute_output_spec(
         self,

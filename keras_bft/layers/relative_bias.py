@@ -56,9 +56,12 @@ class RelativeBias(keras.layers.Layer):
         timestamps: `(B, T)` times, in seconds. Integers keep every second;
             JAX holds them in 32 bits, and holds floating-point times in
             float32, in which a time since 1970 is right to two minutes only.
+        key_position: `(B, S)` positions of the keys. Defaults to `position`:
+            the queries are the keys.
+        key_timestamps: `(B, S)` times of the keys. Defaults to `timestamps`.
 
     Returns:
-        Bias `(B, H, T, T)` or `(1, H, T, T)`, queries first, in the dtype of
+        Bias `(B, H, T, S)` or `(1, H, T, S)`, queries first, in the dtype of
         the layer's variables.
 
     Raises:
@@ -111,9 +114,16 @@ class RelativeBias(keras.layers.Layer):
         )
 
     def call(
-        self, position: Tensor, timestamps: Tensor | None = None
+        self,
+        position: Tensor,
+        timestamps: Tensor | None = None,
+        key_position: Tensor | None = None,
+        key_timestamps: Tensor | None = None,
     ) -> Tensor:
-        distance = position[:, :, None] - position[:, None, :]
+        if key_position is None:
+            key_position = position
+        # `ops.subtract` lets 32 and 64 bits meet on TensorFlow too.
+        distance = ops.subtract(position[:, :, None], key_position[:, None, :])
         offset = 0 if self.causal else self.max_length - 1
         index = ops.clip(distance + offset, 0, self.max_length - 1 + offset)
         bias = ops.take(self.position_table, index, axis=0)
@@ -124,7 +134,11 @@ class RelativeBias(keras.layers.Layer):
                     "for them: build it by a call with timestamps. "
                     f"Received: timestamps of shape {timestamps.shape}"
                 )
-            interval = timestamps[:, :, None] - timestamps[:, None, :]
+            if key_timestamps is None:
+                key_timestamps = timestamps
+            interval = ops.subtract(
+                timestamps[:, :, None], key_timestamps[:, None, :]
+            )
             bucket = time_bucket(interval, self.num_time_buckets)
             bias = bias + ops.take(self.time_table, bucket, axis=0)
         return ops.transpose(bias, (0, 3, 1, 2))
@@ -133,10 +147,14 @@ class RelativeBias(keras.layers.Layer):
         self,
         position: keras.KerasTensor,
         timestamps: keras.KerasTensor | None = None,
+        key_position: keras.KerasTensor | None = None,
+        key_timestamps: keras.KerasTensor | None = None,
     ) -> keras.KerasTensor:
         batch, length = (position if timestamps is None else timestamps).shape
+        num_keys = length if key_position is None else key_position.shape[1]
         return keras.KerasTensor(
-            (batch, self.num_heads, length, length), dtype=self.variable_dtype
+            (batch, self.num_heads, length, num_keys),
+            dtype=self.variable_dtype,
         )
 
     def get_config(self) -> dict[str, Any]:

@@ -28,3 +28,29 @@ def top_k(scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         columns[row, : len(chosen)] = chosen
         best[row, : len(chosen)] = scores[row, chosen]
     return columns, best
+
+
+def merge_top_k(
+    ids: np.ndarray,
+    best: np.ndarray,
+    more_ids: np.ndarray,
+    more: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The best of two lists, of equal scores those of the first list first.
+
+    Args:
+        ids: `(n, k)` ids.
+        best: `(n, k)` their scores, best first.
+        more_ids: `(n, m)` ids, all above those in `ids`.
+        more: `(n, m)` their scores, best first.
+
+    Returns:
+        Ids and scores, both `(n, k)`, best first.
+    """
+    scores = np.concatenate([best, more], axis=1)
+    order = np.argsort(-scores, axis=1, kind="stable")[:, : ids.shape[1]]
+    both = np.concatenate([ids, more_ids], axis=1)
+    return (
+        np.take_along_axis(both, order, axis=1),
+        np.take_along_axis(scores, order, axis=1),
+    )

@@ -1,6 +1,7 @@
 """Recommenders made of filter layers: embeddings, prior, layers, final norm."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -9,9 +10,11 @@ from keras import ops
 
 from keras_bft.layers import PrecisionEmbedding
 from keras_bft.layers import StateNormalization
+from keras_bft.models._incremental import Incremental
 from keras_bft.models._item_prior import make_prior
 from keras_bft.models._item_prior import prior_log_precision
 from keras_bft.models.sequential_recommender import SequentialRecommender
+from keras_bft.models.user_state import UserState
 from keras_bft.typing import Tensor
 
 
@@ -78,6 +81,7 @@ class FilterRecommender(SequentialRecommender):
                 self.dtype_policy,
             )
         self.blocks: list[keras.layers.Layer] = []
+        self._incremental: Incremental | None = None
 
     def layer_seed(self, index: int) -> int | None:
         """Seed of a layer's dropout."""
@@ -155,6 +159,28 @@ class FilterRecommender(SequentialRecommender):
         )
         prior.embeddings.assign(log_precision.astype("float32"))
 
+    def embed(
+        self, items: Tensor, position: Tensor, training: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """What enters the first layer.
+
+        Args:
+            items: `(B, T)` int.
+            position: `(B, T)` int, from 0 to `max_length - 1`.
+            training: Whether to use dropout.
+
+        Returns:
+            States `(B, T, D)` and their prior log-precision, `(B, T, 1)`;
+            `None` for a plain model.
+        """
+        embedded = self.item_embedding(items)
+        state = embedded + self.position_embedding(position)
+        state = state * self.input_scale
+        state = self.embedding_dropout(state, training=training)
+        return state, prior_log_precision(
+            self.prior, items, embedded * self.input_scale
+        )
+
     def encode(
         self, items: Tensor, training: bool = False, **block_inputs: Tensor
     ) -> tuple[Tensor, Tensor | None]:
@@ -184,13 +210,7 @@ class FilterRecommender(SequentialRecommender):
         real = ops.not_equal(items, 0)
         position = ops.cumsum(ops.cast(real, "int32"), axis=1) - 1
         position = ops.maximum(position, 0)
-        embedded = self.item_embedding(items)
-        state = embedded + self.position_embedding(position)
-        state = state * self.input_scale
-        state = self.embedding_dropout(state, training=training)
-        log_precision = prior_log_precision(
-            self.prior, items, embedded * self.input_scale
-        )
+        state, log_precision = self.embed(items, position, training)
         for block in self.blocks:
             output = block(
                 state,
@@ -212,6 +232,93 @@ class FilterRecommender(SequentialRecommender):
             items, training=training, attention_mask=attention_mask
         )
         return self.final_norm(state)[0]
+
+    def cache_inputs(
+        self, position: Tensor, timestamps: Tensor | None
+    ) -> dict[str, Tensor]:
+        """What every layer is given besides when it reads a cache."""
+        return {}
+
+    def start(
+        self,
+        histories: Sequence[Sequence[int] | np.ndarray],
+        timestamps: Sequence[Any] | None = None,
+        restart_length: int | None = None,
+        batch_size: int = 256,
+    ) -> UserState:
+        """Reads histories, and keeps what it takes to go on from there.
+
+        Give the state to `append` with every new item, and to `recommend` or
+        `score` in place of the histories. It keeps the keys and values of
+        every layer, with their precisions: a new item then costs one position,
+        which looks at those before, `O(T)`, and the results are those of the
+        whole histories to 1e-5 in float32. For one user at a time that pays
+        with windows of hundreds of items; with 50, what it takes to call a
+        model is most of the time either way (`benchmarks/serving.py`).
+
+        **Histories longer than `max_length`.** A model reads the newest
+        `max_length` items and numbers them from the first of these, so every
+        further item moves all positions and none of the keys stays what it
+        was. With `restart_length=max_length`, the default, `append` then
+        reads the whole window again, which is as exact and costs what a full
+        recomputation costs. With a smaller one it reads the newest
+        `restart_length` items and goes on from these until the window is full
+        again: one full reading in `max_length - restart_length + 1` items, and
+        the results are those of `score(state.windows)`, of histories that are
+        cut off there, as a sliding window does at another place.
+
+        Args:
+            histories: One sequence of item ids per user, oldest first.
+            timestamps: As in `score()`.
+            restart_length: Number of newest items that are kept of a full
+                window when another item comes. Defaults to `max_length`.
+            batch_size: Largest number of histories read at once.
+
+        Returns:
+            A `keras_bft.models.UserState`.
+
+        Raises:
+            ValueError: As in `score()`, or if `restart_length` is not from 1
+                to `max_length`.
+            NotImplementedError: If the model is bidirectional (`BERT4Rec`).
+        """
+        if self._incremental is None:
+            self._incremental = Incremental(self)
+        return self._incremental.start(
+            histories, timestamps, restart_length, batch_size
+        )
+
+    def append(
+        self,
+        state: UserState,
+        items: Sequence[int] | np.ndarray,
+        timestamps: Sequence[int] | np.ndarray | None = None,
+        batch_size: int = 256,
+    ) -> UserState:
+        """Adds an item to each user of a state, see `start`.
+
+        Compiled on JAX and TensorFlow, once for each power of two that users
+        are padded to. As with `predict`, one thread at a time.
+
+        Args:
+            state: What `start` or `append` of this model returned. It is left
+                as it was. `state[rows]` has some of its users.
+            items: `(len(state),)` ids, the new item of each user.
+            timestamps: `(len(state),)` integers, its time in seconds, for a
+                model that reads them.
+            batch_size: Largest number of users read at once.
+
+        Returns:
+            The state of the longer histories.
+
+        Raises:
+            ValueError: If `items` or `timestamps` do not fit the state or the
+                model, or the state is of another model.
+            NotImplementedError: As in `start`.
+        """
+        if self._incremental is None:
+            self._incremental = Incremental(self)
+        return self._incremental.append(state, items, timestamps, batch_size)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), **self._arguments}

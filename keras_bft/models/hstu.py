@@ -165,6 +165,11 @@ class HSTU(FilterRecommender):
         )
         return self.final_norm(state)[0]
 
+    def cache_inputs(
+        self, position: Tensor, timestamps: Tensor | None
+    ) -> dict[str, Any]:
+        return {"position": position, "timestamps": timestamps}
+
     @property
     def num_time_buckets(self) -> int:
         """Largest bucket of time intervals, zero if times are not read."""

@@ -13,7 +13,10 @@ from keras_bft.data import leave_one_out
 from keras_bft.data import read_interactions
 
 FOLDER = os.environ.get("KERAS_BFT_DATA")
-pytestmark = pytest.mark.skipif(not FOLDER, reason="KERAS_BFT_DATA is not set")
+pytestmark = [
+    pytest.mark.any_backend,
+    pytest.mark.skipif(not FOLDER, reason="KERAS_BFT_DATA is not set"),
+]
 
 
 def read(name):

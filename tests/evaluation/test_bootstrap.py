@@ -6,6 +6,8 @@ import pytest
 from keras_bft.evaluation import bootstrap
 from keras_bft.evaluation import paired_bootstrap
 
+pytestmark = pytest.mark.any_backend
+
 
 def test_difference_is_second_minus_first():
     interval = paired_bootstrap([1, 0, 0, 0], [1, 1, 1, 0])

@@ -1,3 +1,4 @@
+import importlib
 import itertools
 import re
 
@@ -220,3 +221,24 @@ def test_timestamps_reach_the_model_with_their_histories():
     assert ranking.ranks.tolist() == [1, 1, 2]
     with pytest.raises(ValueError, match=r"len\(timestamps\)=1"):
         rank_targets(score, histories, [5, 5, 4], timestamps=times[:1])
+
+
+@pytest.mark.parametrize("told", [{}, {"num_items": 6}])
+def test_fewer_users_at_a_time_where_items_are_many(told, monkeypatch):
+    module = importlib.import_module("keras_bft.evaluation.rank_targets")
+    histories = [[1 + user % 6] for user in range(9)]
+    rng = np.random.default_rng(0)
+    table = Table(rng.normal(size=(9, 7)), histories)
+    targets = [1 + (user + 1) % 6 for user in range(9)]
+    expected = rank_targets(table, histories, targets, verbose=False)
+    assert [len(batch) for batch in table.batches] == [9]
+    table.batches.clear()
+    vars(table).update(told)
+    monkeypatch.setattr(module, "_MAX_SCORES", 15)
+    ranking = rank_targets(
+        table, histories, targets, batch_size=4, verbose=False
+    )
+    assert ranking.ranks.tolist() == expected.ranks.tolist()
+    # Until the first scores come, only the object can tell.
+    first = [2, 2] if told else [4]
+    assert [len(batch) for batch in table.batches] == [*first, 2, 2, 1]

@@ -129,7 +129,7 @@ def variable_gradients(
     if keras.backend.backend() == "jax":
         import jax
 
-        value, gradients = jax.value_and_grad(pure)(values)
+        value, gradients = jax.jit(jax.value_and_grad(pure))(values)
     elif keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 

@@ -6,7 +6,8 @@ import pytest
 
 from keras_bft.layers import BFTLayer
 from keras_bft.layers import GatedAttention
-from keras_bft.layers import PrecisionEmbedding
+from tests.layers.filter_checks import check_drop_in_training
+from tests.layers.filter_checks import check_pair_training
 from tests.layers.layer_checks import MaskProbe
 from tests.layers.layer_checks import arrays
 from tests.layers.layer_checks import check_compiled
@@ -370,47 +371,17 @@ def test_state_alone_starts_at_a_ratio_of_one():
 
 @each_form
 def test_drop_in_form_trains_in_sequential(form):
-    ids = np.random.default_rng(0).integers(1, 9, size=(16, 5))
-    ids[::2, 3:] = 0
-    targets = (ids == 3).any(1).astype("float32")
-    model = keras.Sequential(
-        [
-            keras.layers.Embedding(9, D, mask_zero=True),
-            BFTLayer(2, 6, form=form, dropout=0.1),
-            BFTLayer(2, 6, form=form, normalize_first=False),
-            keras.layers.GlobalAveragePooling1D(),
-            keras.layers.Dense(1),
-        ]
+    check_drop_in_training(
+        BFTLayer(2, 6, form=form, dropout=0.1),
+        BFTLayer(2, 6, form=form, normalize_first=False),
     )
-    model.compile(
-        keras.optimizers.Adam(0.02),
-        keras.losses.BinaryCrossentropy(from_logits=True),
-        jit_compile=keras.backend.backend() != "torch",
-    )
-    losses = model.fit(ids, targets, epochs=6, verbose=0).history["loss"]
-    assert losses[-1] < 0.9 * losses[0]
 
 
 @each_form
 def test_pairs_train_in_a_functional_model(form):
-    ids = np.array([[1, 2, 3, 0], [4, 3, 0, 0]] * 4)
-    symbol = keras.Input((T,), dtype="int32")
-    state = keras.layers.Embedding(5, D, mask_zero=True)(symbol)
-    log_precision = PrecisionEmbedding(5)(symbol)
-    for _ in range(2):
-        state, log_precision = BFTLayer(
-            2, 6, causal=True, form=form, trainable_strength=True
-        )(state, log_precision)
-    model = keras.Model(symbol, [state, log_precision])
-    model.compile(keras.optimizers.Adam(0.01), ["mse", "mse"])
-    before = {w.path: numpy(w) for w in model.trainable_weights}
-    targets = [np.zeros((8, T, D)), np.ones((8, T, D))]
-    losses = model.fit(ids, targets, epochs=3, verbose=0).history["loss"]
-    assert losses[-1] < losses[0]
-    # Every weight learns, except biases of keys, which softmax ignores.
-    for weight in model.trainable_weights:
-        if not weight.path.endswith("key/bias"):
-            assert np.any(numpy(weight) != before[weight.path]), weight.path
+    check_pair_training(
+        lambda: BFTLayer(2, 6, causal=True, form=form, trainable_strength=True)
+    )
 
 
 @pytest.mark.parametrize(

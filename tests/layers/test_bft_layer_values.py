@@ -5,6 +5,9 @@ import numpy as np
 import pytest
 
 from keras_bft.layers import BFTLayer
+from tests.compiled import compiled
+from tests.layers.filter_checks import check_causality
+from tests.layers.filter_checks import check_rows_of_padding
 from tests.layers.layer_checks import arrays
 from tests.layers.layer_checks import copy_weights
 from tests.layers.layer_checks import normal
@@ -17,8 +20,8 @@ from tests.layers.reference_layer import normalize
 from tests.layers.reference_layer import predict
 from tests.layers.standard_layer import StandardLayer
 
-B, T, D = 2, 5, 8
-PADDING = np.array([[1, 1, 1, 1, 0], [1, 1, 0, 0, 0]], bool)
+B, T, D = 2, 4, 8
+PADDING = np.array([[1, 1, 1, 0], [1, 1, 0, 0]], bool)
 CAUSAL = np.tril(np.ones((T, T), bool))[None]
 each_form = pytest.mark.parametrize("form", ["light", "full"])
 each_mode = pytest.mark.parametrize("mode", ["renormalized", "inverted"])
@@ -65,7 +68,8 @@ def test_equals_the_reference(options, form):
     state, log_precision = inputs(1 if options["precision"] == "token" else D)
     layer = built(log_precision.shape[-1], form=form, causal=True, **options)
     visible = PADDING[:, None] & CAUSAL
-    outputs = arrays(layer(state, log_precision, padding_mask=PADDING))
+    call = compiled(layer, layer)
+    outputs = arrays(call(state, log_precision, padding_mask=PADDING))
     expected = bft_layer(layer, state, log_precision, visible)
     for x, y in zip(outputs, expected, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-5)
@@ -258,29 +262,7 @@ def test_rows_of_padding_are_finite(form, mode, dropout, causal):
         dropout_mode=mode,
         trainable_strength=True,
     )
-    padding = PADDING.copy()
-    padding[1] = False
-    leaves = [keras.Variable(state), keras.Variable(log_precision)]
-
-    def outputs():
-        return layer(
-            leaves[0].value,
-            leaves[1].value,
-            padding_mask=padding,
-            training=True,
-        )
-
-    for output in arrays(outputs()):
-        assert np.all(np.isfinite(output))
-
-    def total():
-        after, its_log_precision = outputs()
-        return keras.ops.sum(after) + keras.ops.sum(its_log_precision)
-
-    _, gradients = variable_gradients(total, leaves + layer.trainable_variables)
-    for gradient in gradients:
-        assert np.all(np.isfinite(gradient))
-    assert np.any(gradients[0][0] != 0)
+    check_rows_of_padding(layer, state, log_precision, PADDING)
 
 
 @each_form
@@ -300,18 +282,11 @@ def test_the_future_changes_nothing_earlier(form, mode, normalize_first):
     other, _ = inputs(seed=1)
     changed[:, 3:] = 5.0 * other[:, 3:]
     changed_log_precision[:, 3:] += 20.0
-    for training in (False, True):
-        # A fresh layer draws the same dropout again.
-        first, second = (
-            arrays(built(**options)(x, y, training=training))
-            for x, y in (
-                (state, log_precision),
-                (changed, changed_log_precision),
-            )
-        )
-        for x, y in zip(first, second, strict=True):
-            np.testing.assert_allclose(x[:, :3], y[:, :3], atol=1e-5)
-            assert np.all(np.max(np.abs(x - y)[:, 3:], axis=-1) > 1e-3)
+    check_causality(
+        lambda: built(**options),
+        (state, log_precision),
+        (changed, changed_log_precision),
+    )
 
 
 @each_form
@@ -320,14 +295,15 @@ def test_padding_may_stand_right_left_or_nowhere(form, causal):
     rng = np.random.default_rng(0)
     state, log_precision = normal(rng, 1, 3, D), normal(rng, 1, 3, D)
     layer = built(form=form, causal=causal)
-    expected = arrays(layer(state, log_precision))
+    call = compiled(layer, layer)
+    expected = arrays(call(state, log_precision))
     for left, right in ((0, 2), (2, 0), (1, 1)):
         pads = [(0, 0), (left, right), (0, 0)]
         # What stands at padding must not matter.
         padded = np.pad(state, pads, constant_values=50.0)
         its_log_precision = np.pad(log_precision, pads, constant_values=9.0)
         mask = np.pad(np.ones((1, 3), bool), pads[:2])
-        outputs = arrays(layer(padded, its_log_precision, padding_mask=mask))
+        outputs = arrays(call(padded, its_log_precision, padding_mask=mask))
         for x, y in zip(outputs, expected, strict=True):
             np.testing.assert_allclose(x[mask], y[0], atol=1e-5)
 

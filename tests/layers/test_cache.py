@@ -7,13 +7,13 @@ from keras import ops
 from keras_bft.layers import BFTLayer
 from keras_bft.layers import GatedAttention
 from keras_bft.layers import RotaryEmbedding
-from keras_bft.layers import SegmentMask
 from tests.layers.layer_checks import arrays
 from tests.layers.layer_checks import normal
 from tests.layers.layer_checks import numpy
 from tests.layers.layer_checks import randomize
 
-B, T, D, H = 2, 6, 8, 4
+# The shape of other tests, and chunks of few sizes: JAX compiles for each.
+B, T, D, H = 2, 4, 8, 4
 OPTIONS = [
     {"strength": 0.0},
     {"form": "full"},
@@ -52,7 +52,7 @@ def test_step_by_step_equals_all_at_once(options, at_hand):
         name: value + 3.0 for name, value in layer.make_cache(B, T + 2).items()
     }
     parts = []
-    for start, stop in ((0, 3), (3, 4), (4, 6)):
+    for start, stop in ((0, 1), (1, 3), (3, 4)):
         visible = np.zeros((B, stop - start, T + 2), bool)
         visible[:, :, :T] = causal[:, start:stop]
         *outputs, cache = layer(
@@ -116,12 +116,3 @@ def test_gated_attention_reads_a_cache():
         np.testing.assert_allclose(
             numpy(output)[:, 0], expected[:, t], atol=1e-5
         )
-
-
-def test_segments_see_their_own_earlier_tokens():
-    visible, positions = SegmentMask()(np.array([[0, 1, 1, 2, 2, 2, 0]]))
-    assert numpy(positions).tolist() == [[0, 0, 1, 0, 1, 2, 0]]
-    seen = [np.flatnonzero(row).tolist() for row in numpy(visible)[0]]
-    assert seen == [[], [1], [1, 2], [3], [3, 4], [3, 4, 5], []]
-    left = SegmentMask()(np.array([[False, True, True]]))
-    assert numpy(left[1]).tolist() == [[0, 0, 1]]

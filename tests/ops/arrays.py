@@ -1,10 +1,13 @@
 """Small helpers of the tests of the mathematics."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import keras
 import numpy as np
+
+from tests.compiled import compiled
 
 # Batch, sequence and channels, of twenty shapes.
 SHAPES = [
@@ -31,11 +34,24 @@ def numpy(x: Any) -> np.ndarray:
 
 def run(function: Callable[..., Any], *arrays: np.ndarray) -> Any:
     """Calls the function, compiled on JAX (one compilation, not one an op)."""
-    if keras.backend.backend() == "jax":
-        import jax
+    return compiled(function)(*arrays)
 
-        return jax.jit(function)(*arrays)
-    return function(*arrays)
+
+def run_named(function: Callable[..., Any], inputs: dict[str, Any]) -> Any:
+    """Calls the function with named arrays, and constants besides.
+
+    On JAX it is compiled once for the same constants and shapes.
+    """
+    arrays = {k: x for k, x in inputs.items() if hasattr(x, "shape")}
+    constants = tuple((k, x) for k, x in inputs.items() if k not in arrays)
+    return _with_constants(function, constants)(**arrays)
+
+
+@functools.cache
+def _with_constants(
+    function: Callable[..., Any], constants: tuple[tuple[str, Any], ...]
+) -> Callable[..., Any]:
+    return compiled(functools.partial(function, **dict(constants)))
 
 
 def weighted_sum(x: Any, probe: np.ndarray) -> Any:

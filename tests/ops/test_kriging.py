@@ -14,6 +14,7 @@ from tests.ops.arrays import assert_log_close
 from tests.ops.arrays import normals
 from tests.ops.arrays import numpy
 from tests.ops.arrays import run
+from tests.ops.arrays import run_named
 from tests.ops.arrays import weighted_sum
 from tests.ops.kriging_cases import CASES
 from tests.ops.kriging_cases import expected_observation
@@ -25,32 +26,27 @@ ARRAYS = ("query", "key", "value", "key_log_precision", "value_log_precision")
 
 
 def observe(inputs):
-    """`kriging_observation` of the arrays among the inputs, as NumPy."""
+    """What `kriging_observation` returns, as NumPy."""
     return observe_all(inputs)[0]
+
+
+def observations(**inputs):
+    log_precision = inputs["key_log_precision"]
+    if log_precision is not None:
+        log_precision = log_mean_precision(log_precision)
+    options = [inputs[name] for name in ("mask", "scale", "strength")]
+    return (
+        kriging_observation(**inputs),
+        kriging_observation(**inputs, variance="head"),
+        kriging_weights(
+            inputs["query"], inputs["key"], log_precision, *options
+        ),
+    )
 
 
 def observe_all(inputs):
     """Both variances and the weights, from one compilation, as NumPy."""
-    arrays = {
-        name: x for name, x in inputs.items() if isinstance(x, np.ndarray)
-    }
-    rest = {name: x for name, x in inputs.items() if name not in arrays}
-
-    def function(*values):
-        named = {**dict(zip(arrays, values, strict=True)), **rest}
-        log_precision = named["key_log_precision"]
-        if log_precision is not None:
-            log_precision = log_mean_precision(log_precision)
-        options = [named[name] for name in ("mask", "scale", "strength")]
-        return (
-            kriging_observation(**named),
-            kriging_observation(**named, variance="head"),
-            kriging_weights(
-                named["query"], named["key"], log_precision, *options
-            ),
-        )
-
-    channel, head, weights = run(function, *arrays.values())
+    channel, head, weights = run_named(observations, inputs)
     return (
         KrigingObservation(*(numpy(x) for x in channel)),
         KrigingObservation(*(numpy(x) for x in head)),

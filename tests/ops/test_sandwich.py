@@ -11,6 +11,7 @@ from tests.ops.arrays import log_precisions
 from tests.ops.arrays import normals
 from tests.ops.arrays import numpy
 from tests.ops.arrays import run
+from tests.ops.arrays import run_named
 from tests.ops.arrays import weighted_sum
 from tests.ops.kriging_cases import CASES
 from tests.ops.kriging_cases import Case
@@ -74,21 +75,18 @@ def expected_observation(inputs):
     return reference.sandwich_observation(weights, value, power, visible, own)
 
 
+def observations(**inputs):
+    return (
+        sandwich_observation(**inputs),
+        sandwich_observation(**inputs, variance="head"),
+    )
+
+
 def observe_all(inputs):
     """Both kinds of variance, from one compilation, as NumPy."""
-    arrays = {k: x for k, x in inputs.items() if isinstance(x, np.ndarray)}
-    rest = {k: x for k, x in inputs.items() if k not in arrays}
-
-    def function(*values):
-        named = {**dict(zip(arrays, values, strict=True)), **rest}
-        return (
-            sandwich_observation(**named),
-            sandwich_observation(**named, variance="head"),
-        )
-
     return [
         SandwichObservation(*(numpy(x) for x in observed))
-        for observed in run(function, *arrays.values())
+        for observed in run_named(observations, inputs)
     ]
 
 

@@ -9,6 +9,8 @@ import keras_hub
 import numpy as np
 from keras import ops
 
+from keras_bft._extras import import_extra
+
 _GROUP = "filter"
 
 
@@ -63,7 +65,7 @@ class LoraBackbone(keras_hub.models.Backbone):
         Raises:
             ValueError: If LoRA is not enabled, or for another ending.
         """
-        import h5py  # Keras needs it too
+        h5py = import_extra("h5py", "llm")
 
         super().save_lora_weights(str(filepath))
         with h5py.File(filepath, "a") as file:
@@ -85,7 +87,7 @@ class LoraBackbone(keras_hub.models.Backbone):
             ValueError: If LoRA is enabled with another rank or for other
                 layers, or the file's filter is not this model's.
         """
-        import h5py
+        h5py = import_extra("h5py", "llm")
 
         with h5py.File(filepath, "r") as file:
             values = None

@@ -2,7 +2,6 @@
 
 import functools
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -109,19 +108,17 @@ def make_filter(seed: int = 0, **options: Any) -> Any:
     return lm
 
 
+def make_changed(**options: Any) -> Any:
+    """A model with precision weights that no argument would give again."""
+    lm = make_filter(**options)
+    for index, layer in enumerate(lm.backbone.transformer_layers):
+        layer.strength.assign(0.3 + 0.4 * index)
+    return lm
+
+
 def make_ids(*shape: int, seed: int = 0) -> np.ndarray:
     rng = np.random.default_rng(seed)
     return rng.integers(1, VOCABULARY, shape).astype("int32")
-
-
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function for calls of one shape, compiled where eager is slow."""
-    if keras.backend.backend() == "jax":
-        import jax
-
-        jitted: Callable[..., Any] = jax.jit(function)
-        return jitted
-    return function
 
 
 def set_strength(lm: Any, strength: float) -> None:

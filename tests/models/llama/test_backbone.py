@@ -1,19 +1,13 @@
 """The decoder's body: transformers' states, and a precision beside them."""
 
-import functools
-import math
-
 import keras
 import numpy as np
 import pytest
 from keras import ops
 
 from keras_bft.models import BFTLlamaBackbone
-from keras_bft.models import BFTLlamaCausalLM
-from keras_bft.models.llama.checkpoint_folder import CheckpointFolder
 from tests.layers.layer_checks import arrays
 from tests.layers.layer_checks import numpy
-from tests.models.llama.small_models import KINDS
 from tests.models.llama.small_models import B
 from tests.models.llama.small_models import T
 from tests.models.llama.small_models import inputs_of
@@ -21,7 +15,6 @@ from tests.models.llama.small_models import logits_of
 from tests.models.llama.small_models import make_filter
 from tests.models.llama.small_models import make_ids
 from tests.models.llama.small_models import make_lm
-from tests.models.llama.small_models import transformers_llama
 from tests.models.llama.small_models import transformers_logits
 
 TINYLLAMA = {
@@ -46,15 +39,6 @@ def backbone(request):
     for layer in backbone.transformer_layers:
         layer.strength.assign(request.param)
     return backbone
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_logits_are_those_of_transformers(kind):
-    ids = make_ids(B, T)
-    want = transformers_logits(kind, ids)
-    for options in ({}, {"bayesian": False}):
-        got = logits_of(make_lm(kind, **options), ids)
-        np.testing.assert_allclose(got, want, atol=1e-5)
 
 
 def test_the_strength_changes_the_logits():
@@ -225,24 +209,3 @@ def test_low_precision_is_near(dtype, tolerance):
         assert np.isfinite(got).all()
         error = np.sqrt(np.mean(np.square(got - exact)))
         assert error < tolerance * np.std(exact)
-
-
-@pytest.mark.parametrize("max_bytes", [100, 4_000_000])
-def test_a_checkpoint_loads_as_bfloat16(monkeypatch, max_bytes):
-    blocks = functools.partialmethod(
-        CheckpointFolder.blocks, max_bytes=max_bytes
-    )
-    monkeypatch.setattr(CheckpointFolder, "blocks", blocks)
-    lm = BFTLlamaCausalLM.from_preset(
-        transformers_llama()[1], dtype="bfloat16", preprocessor=None
-    )
-    for variable in lm.backbone.weights:
-        statistic = any(
-            name in variable.path
-            for name in ("strength", "log_process_noise", "log_precision")
-        )
-        assert variable.dtype == ("float32" if statistic else "bfloat16")
-    ids = make_ids(B, T)
-    got, want = logits_of(lm, ids), transformers_logits("grouped", ids)
-    assert np.sqrt(np.mean(np.square(got - want))) < 0.05
-    assert math.isclose(want.std(), 1.0, rel_tol=0.1)

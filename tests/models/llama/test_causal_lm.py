@@ -11,10 +11,10 @@ from keras_bft.models.llama._prompts import filler_id
 from keras_bft.models.llama._prompts import generated_mask
 from keras_bft.models.llama._prompts import prompt_bounds
 from keras_bft.models.llama._prompts import with_known_tokens
+from tests.compiled import compiled
 from tests.layers.layer_checks import numpy
 from tests.models.llama.small_models import B
 from tests.models.llama.small_models import T
-from tests.models.llama.small_models import compiled
 from tests.models.llama.small_models import logits_of
 from tests.models.llama.small_models import make_filter
 from tests.models.llama.small_models import make_ids
@@ -36,7 +36,7 @@ def decode(lm, token_ids, start, prefill):
     layers = lm.backbone.make_cache(len(token_ids), token_ids.shape[1] + 2)
     layers = [{name: x + 3.0 for name, x in cache.items()} for cache in layers]
     cache = {"layers": layers, "start": ops.convert_to_tensor(start, "int32")}
-    step = compiled(step)
+    step = compiled(step, lm.backbone)
     parts = []
     bounds = [0, *range(prefill, token_ids.shape[1] + 1)]
     for first, last in zip(bounds[:-1], bounds[1:], strict=True):

@@ -13,6 +13,8 @@ from tests.models.llama.tokenizer_folders import write_byte_level
 from tests.models.llama.tokenizer_folders import write_json
 from tests.models.llama.tokenizer_folders import write_sentencepiece
 
+pytestmark = pytest.mark.any_backend
+
 USER = {"role": "user", "content": " Wie <b>geht's</b>?\n </s> 日本 "}
 CHATS = [
     [USER],

@@ -8,6 +8,8 @@ import pytest
 from keras_bft.models.llama.checkpoint_folder import resolve_checkpoint
 from tests.models.llama.checkpoint_files import make_cache
 
+pytestmark = pytest.mark.any_backend
+
 
 def test_a_local_folder_is_resolved_to_itself(tmp_path):
     assert resolve_checkpoint(tmp_path) == tmp_path

@@ -194,6 +194,7 @@ def test_ids_as_written_out_by_hand(pieces):
     assert tokenizer.detokenize(tokenizer("a 💩")) == "a 💩"
 
 
+@pytest.mark.any_backend
 @needs_data
 @pytest.mark.parametrize("legacy", [False, True])
 def test_real_llama_2_tokenizer(tmp_path, legacy):
@@ -208,6 +209,7 @@ def test_real_llama_2_tokenizer(tmp_path, legacy):
     check_against_transformers(tmp_path / "saved")
 
 
+@pytest.mark.any_backend
 @needs_data
 # The reader of GGUF files in transformers warns of NumPy's next version.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
