@@ -10,13 +10,15 @@ import tempfile
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("KERAS_TORCH_DEVICE", "cpu")
 # Most programs run once or twice, so that compiling them is what takes time:
-# XLA is asked to optimise little, and JAX to keep what it has compiled.
-os.environ.setdefault(
-    "XLA_FLAGS",
-    "--xla_backend_optimization_level=0"
-    " --xla_llvm_disable_expensive_passes=true"
-    " --xla_cpu_use_fusion_emitters=false",
-)
+# XLA is asked to optimise little, and JAX to keep what it has compiled. Not on
+# TensorFlow, where programs compiled like that can give NaN.
+if os.environ.get("KERAS_BACKEND") == "jax":
+    os.environ.setdefault(
+        "XLA_FLAGS",
+        "--xla_backend_optimization_level=0"
+        " --xla_llvm_disable_expensive_passes=true"
+        " --xla_cpu_use_fusion_emitters=false",
+    )
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     _cache = tempfile.TemporaryDirectory(prefix="jax-cache-")
     atexit.register(_cache.cleanup)
