@@ -87,6 +87,6 @@ def best_items(
         first, last = np.searchsorted(seen_items, [start, start + len(part)])
         scores[seen_rows[first:last], seen_items[first:last] - start] = -np.inf
         columns, values = top_k(scores, min(k, len(part)))
-        more_ids = np.where(values > -np.inf, columns + start, 0)
-        ids, best = merge_top_k(ids, best, more_ids, values)
+        # Minus infinity stays with id 0, which comes before equal scores.
+        ids, best = merge_top_k(ids, best, columns + start, values)
     return ids, best

@@ -13,14 +13,14 @@ from keras_bft.models._incremental import Incremental
 from keras_bft.models.sequential_recommender import SequentialRecommender
 from tests.layers.layer_checks import randomize
 
-NUM_ITEMS, MAX_LENGTH, DIM = 20, 8, 8
+NUM_ITEMS, MAX_LENGTH, DIM = 20, 9, 8
 # All of one padded length, since JAX compiles for each.
-HISTORIES = [[3, 5, 7, 2, 9], [4, 4, 8, 1, 1, 6], [9, 8, 7, 6, 5, 4]]
+HISTORIES = [[3, 5, 7, 2, 9, 9], [4, 4, 8, 1, 1, 6, 5], [9, 8, 7, 6, 5, 4, 1]]
 NEW = [[11, 2, 3], [2, 12, 13]]
 TIMES = [
-    [0, 5, 60, 90, 9000, 9000, 90_000],
-    [1_700_000_000 + t for t in (0, 1, 1, 70, 3600, 7000, 7001, 7001)],
-    [5, 6, 7, 8, 9, 10, 500, 70_000],
+    [0, 5, 60, 90, 9000, 9000, 9004, 90_000],
+    [1_700_000_000 + t for t in (0, 1, 1, 70, 3600, 7000, 7001, 7001, 9000)],
+    [5, 6, 7, 8, 9, 10, 500, 70_000, 70_003],
 ]
 TIMED = {"num_time_buckets": 16}
 VARIANTS = [
@@ -116,7 +116,7 @@ def test_appended_items_equal_the_whole_histories(kind, options):
 
 @pytest.mark.parametrize(
     ("model", "restart_length"),
-    [(SASRec, None), (HSTU, 5)],
+    [(SASRec, None), (HSTU, 6)],
 )
 def test_full_windows_are_read_again(model, restart_length, monkeypatch):
     traces = []
@@ -130,7 +130,7 @@ def test_full_windows_are_read_again(model, restart_length, monkeypatch):
     options = {"bayesian": False, **TIMED} if model is HSTU else {}
     model = built(model, **options)
     rng = np.random.default_rng(0)
-    histories = [[1, 2, 3, 4, 5, 6], list(range(1, 13))]
+    histories = [[1, 2, 3, 4, 5, 6, 7], list(range(1, 13))]
     events = np.cumsum(rng.integers(0, 5000, (2, 20)), axis=1)
     state = model.start(
         histories,
@@ -156,9 +156,9 @@ def test_full_windows_are_read_again(model, restart_length, monkeypatch):
         lengths.append([len(window) for window in windows])
     assert [h.tolist() for h in state.histories] == histories
     assert np.transpose(lengths).tolist() == (
-        [[7, 8, 8, 8, 8, 8, 8], [8] * 7]
+        [[8, 9, 9, 9, 9, 9, 9], [9] * 7]
         if restart_length is None
-        else [[7, 8, 5, 6, 7, 8, 5], [5, 6, 7, 8, 5, 6, 7]]
+        else [[8, 9, 6, 7, 8, 9, 6], [6, 7, 8, 9, 6, 7, 8]]
     )
     if keras.backend.backend() != "torch":
         # Once for each shape, and once more where TensorFlow relaxes it.
@@ -179,7 +179,7 @@ def test_states_are_split_joined_kept_and_left_as_they_were(tmp_path):
     longer = model.append(state, [11, 12, 13])
     for old, array in zip(before, arrays(state), strict=True):
         np.testing.assert_array_equal(array, old)
-    assert [len(history) for history in state.histories] == [5, 6, 6]
+    assert [len(history) for history in state.histories] == [6, 7, 7]
     joined = UserState.concatenate([longer[2], longer[[0]]])
     joined.save(tmp_path / "users.npz")
     model.save(tmp_path / "model.keras")
@@ -229,8 +229,8 @@ def test_wrong_arguments_raise(monkeypatch):
     model, timed = built(), built(HSTU, **TIMED)
     state = model.start([[1]])
     later = timed.start([[1]], timestamps=[[0]])
-    with pytest.raises(ValueError, match="Received: restart_length=9"):
-        model.start([[1]], restart_length=9)
+    with pytest.raises(ValueError, match="Received: restart_length=10"):
+        model.start([[1]], restart_length=10)
     with pytest.raises(ValueError, match="Received: histories"):
         model.start([[]])
     with pytest.raises(ValueError, match="does not read.*Received: timestamps"):

@@ -20,12 +20,15 @@ def check_the_readme_trains_and_saves_an_index():
     features = {"history": histories, "item": histories[:, -1]}
     batches = tf.data.Dataset.from_tensor_slices(features).batch(16)
     names = {"batches": batches, "histories": histories}
+    # Another scenario has an index in the folder.
+    folder = FOLDER / "readme"
+    folder.mkdir()
     here = os.getcwd()
-    os.chdir(FOLDER)
+    os.chdir(folder)
     try:
         exec(code, names)
     finally:
         os.chdir(here)
     assert names["items"].shape == (32, 10)
-    served = tf.saved_model.load(str(FOLDER / "index"))
+    served = tf.saved_model.load(str(folder / "index"))
     np.testing.assert_array_equal(served(histories)[1], names["items"])
