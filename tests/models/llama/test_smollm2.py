@@ -25,9 +25,9 @@ pytestmark = [
 ]
 
 # Spread over the text; each is the beginning of a prompt.
-NUM_PROMPTS, PROMPT, CONTINUATION = 3, 16, 24
+NUM_PROMPTS, PROMPT, CONTINUATION = 20, 16, 64
 # Tokens whose logits are compared, and enough to calibrate on.
-TEXT = 256
+TEXT = 512
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,6 @@ def test_smollm2_is_that_of_transformers(checkpoint):
         want = model(torch.tensor(text, dtype=torch.long)).logits.numpy()
     assert np.abs(logits_of(lm, text) - want).max() < 2e-3
 
-    # All prompts are continued as one batch here, one by one there.
     starts = np.linspace(0, len(ids) - PROMPT, NUM_PROMPTS, dtype=int)
     prompts = np.stack([ids[start : start + PROMPT] for start in starts])
     inputs = np.zeros((NUM_PROMPTS, PROMPT + CONTINUATION), "int32")
