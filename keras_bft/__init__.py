@@ -5,6 +5,7 @@ from keras_bft import diagnostics
 from keras_bft import evaluation
 from keras_bft import layers
 from keras_bft import losses
+from keras_bft import metrics
 from keras_bft import models
 from keras_bft import ops
 from keras_bft import training
@@ -17,6 +18,7 @@ __all__ = [
     "evaluation",
     "layers",
     "losses",
+    "metrics",
     "models",
     "ops",
     "training",

@@ -12,13 +12,16 @@ from tests.models.llama.tokenizer_folders import write_sentencepiece
 README = Path(__file__).parents[1] / "README.md"
 
 
-def blocks():
-    return re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+def block(part):
+    """The one example that holds a piece of text."""
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    [found] = [code for code in blocks if part in code]
+    return found
 
 
 def test_the_functional_model_trains():
     names = {}
-    exec(blocks()[0], names)
+    exec(block("keras.Input((None,)"), names)
     model = names["model"]
     model.compile("adam", "binary_crossentropy")
     ids = np.array([[1, 2, 0], [3, 0, 0]])
@@ -44,8 +47,23 @@ def test_the_recommender_trains_and_recommends(tmp_path, monkeypatch, capsys):
         "\n".join(["user,item,time", *rows]) + "\n"
     )
     monkeypatch.chdir(tmp_path)
-    exec(blocks()[1].replace("epochs=20", "epochs=1, verbose=0"), {})
+    code = block("read_interactions").replace("=20", "=1, verbose=0")
+    names = {}
+    exec(code, names)
     assert capsys.readouterr().out.count("item-") == 10
+    interactions = names["interactions"]
+    names |= {
+        "categories": rng.integers(1, 4, (interactions.num_items + 1, 2)),
+        "numbers": rng.normal(size=(interactions.num_items + 1, 3)),
+        "new_categories": rng.integers(1, 4, (5, 2)),
+        "new_numbers": rng.normal(size=(5, 3)),
+    }
+    exec(block("add_items"), names)
+    model = names["model"]
+    assert model.num_items == interactions.num_items + 5
+    newest = np.array([[model.num_items, 1]])
+    items, scores = model.recommend(newest, k=model.num_items - 2)
+    assert np.isfinite(scores).all() and model.num_items - 1 in items
 
 
 def test_the_language_model_generates_and_scores(tmp_path, monkeypatch, capsys):
@@ -62,8 +80,8 @@ def test_the_language_model_generates_and_scores(tmp_path, monkeypatch, capsys):
     transformers.LlamaForCausalLM(config).save_pretrained(folder)
     monkeypatch.chdir(tmp_path)
     names = {"texts": ["the model reads a text", "the text"]}
-    exec(blocks()[2], names)
+    exec(block("lm.generate"), names)
     assert capsys.readouterr().out.startswith("The capital of France is")
-    exec(blocks()[3], names)
+    exec(block("lm.calibrate"), names)
     assert capsys.readouterr().out == "(2, 1024) (2, 1024) (2, 2, 1024)\n"
     assert np.isfinite(names["scores"].log_likelihood).sum() > 4

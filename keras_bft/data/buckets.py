@@ -1,10 +1,14 @@
 """Length buckets: a few padded lengths instead of one for all sequences."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 
 def choose_bucket_lengths(
-    lengths: np.ndarray, batch_size: int, max_buckets: int = 4
+    lengths: np.ndarray,
+    batch_size: int | Callable[[np.ndarray], np.ndarray],
+    max_buckets: int = 4,
 ) -> list[int]:
     """Chooses the padded lengths that leave the least to compute.
 
@@ -14,7 +18,8 @@ def choose_bucket_lengths(
 
     Args:
         lengths: Length of each sequence, shape `(N,)`, at least one.
-        batch_size: Number of rows of every batch.
+        batch_size: Number of rows of every batch, or a function that gives it
+            for each of an array of padded lengths.
         max_buckets: Largest number of buckets.
 
     Returns:
@@ -24,7 +29,8 @@ def choose_bucket_lengths(
     shorter = np.concatenate([[0], np.cumsum(counts)])
     # cost[i, j]: one bucket for the sizes i..j, padded to sizes[j].
     members = shorter[None, 1:] - shorter[:-1, None]
-    cost = -(-members // batch_size) * batch_size * sizes[None, :]
+    rows = batch_size(sizes) if callable(batch_size) else batch_size
+    cost = -(-members // rows) * rows * sizes[None, :]
     cost = np.where(members > 0, cost.astype(np.float64), np.inf)
 
     # best[j]: least cost of the sizes up to j with the buckets used so far.

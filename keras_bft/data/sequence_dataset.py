@@ -5,16 +5,17 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-import keras
 import numpy as np
 
+from keras_bft.data._bucketed_dataset import BucketedDataset
+from keras_bft.data._bucketed_dataset import check_at_least_one
 from keras_bft.data.buckets import choose_bucket_lengths
 from keras_bft.data.padding import flatten_sequences
 from keras_bft.data.padding import padded_rows
 from keras_bft.data.timestamps import flatten_timestamps
 
 
-class SequenceDataset(keras.utils.PyDataset):
+class SequenceDataset(BucketedDataset):
     """Batches of right-padded sequences and their next items.
 
     A sequence of `n` items, `n >= 2`, is one row: its inputs are all items but
@@ -92,8 +93,8 @@ class SequenceDataset(keras.utils.PyDataset):
     ) -> None:
         super().__init__(**kwargs)
         sequences = list(sequences)
-        _check_positive("max_length", max_length)
-        _check_positive("batch_size", batch_size)
+        check_at_least_one("max_length", max_length)
+        check_at_least_one("batch_size", batch_size)
         self.max_length = max_length
         self.batch_size = batch_size
         self.shuffle = shuffle
@@ -139,20 +140,6 @@ class SequenceDataset(keras.utils.PyDataset):
         return resolved
 
     @property
-    def epoch(self) -> int:
-        """Epoch whose batches are given, from 0. Can be set."""
-        return self._epoch
-
-    @epoch.setter
-    def epoch(self, epoch: int) -> None:
-        if epoch < 0:
-            raise ValueError(
-                f"`epoch` must be at least 0. Received: epoch={epoch}"
-            )
-        self._epoch = epoch
-        self._batches = self._plan(epoch)
-
-    @property
     def num_sequences(self) -> int:
         """Number of rows that have a target, padding rows not included."""
         return len(self._lengths)
@@ -162,29 +149,11 @@ class SequenceDataset(keras.utils.PyDataset):
         """Largest item code, of all sequences with a target."""
         return int(self._items.max())
 
-    def _plan(self, epoch: int) -> list[tuple[int, np.ndarray]]:
-        """Padded length and rows of each batch of an epoch."""
-        rng = np.random.default_rng([self.seed, epoch])
-        batches = []
-        for bucket, length in enumerate(self.bucket_lengths):
-            rows = np.flatnonzero(self._bucket == bucket)
-            if self.shuffle:
-                rows = rng.permutation(rows)
-            for start in range(0, len(rows), self.batch_size):
-                batches.append((length, rows[start : start + self.batch_size]))
-        if self.shuffle:
-            batches = [batches[i] for i in rng.permutation(len(batches))]
-        # Keras on TensorFlow looks at the first two batches to learn which
-        # axes vary, so these two must differ in length if any do.
-        for i, (length, _) in enumerate(batches):
-            if length != batches[0][0]:
-                batches[1], batches[i] = batches[i], batches[1]
-                break
-        return batches
-
-    def __len__(self) -> int:
-        """Number of batches of an epoch, the same in each."""
-        return len(self._batches)
+    def _bucket_rows(self) -> list[tuple[np.ndarray, int]]:
+        return [
+            (np.flatnonzero(self._bucket == bucket), self.batch_size)
+            for bucket in range(len(self.bucket_lengths))
+        ]
 
     def __getitem__(self, index: int) -> tuple[Any, np.ndarray]:
         """Batch of the current epoch.
@@ -218,15 +187,4 @@ class SequenceDataset(keras.utils.PyDataset):
         return (
             padded_rows(self._items, starts, lengths, length),
             padded_rows(self._items, starts + self.lag, lengths, length),
-        )
-
-    def on_epoch_end(self) -> None:
-        """Moves to the next epoch. Keras calls it."""
-        self.epoch += 1
-
-
-def _check_positive(name: str, value: int) -> None:
-    if value < 1:
-        raise ValueError(
-            f"`{name}` must be at least 1. Received: {name}={value}"
         )

@@ -1,4 +1,4 @@
-"""Full-catalogue ranking, strata and paired comparison."""
+"""Ranking, generated answers, strata and paired comparison."""
 
 from keras_bft.evaluation.bootstrap import BootstrapInterval
 from keras_bft.evaluation.bootstrap import paired_bootstrap
@@ -6,6 +6,7 @@ from keras_bft.evaluation.callback import RankingCallback
 from keras_bft.evaluation.comparison import ComparisonRow
 from keras_bft.evaluation.comparison import ComparisonTable
 from keras_bft.evaluation.comparison_table import comparison_table
+from keras_bft.evaluation.generate_answers import generate_answers
 from keras_bft.evaluation.rank_targets import rank_targets
 from keras_bft.evaluation.ranking import Ranking
 from keras_bft.evaluation.strata import Strata
@@ -19,6 +20,7 @@ __all__ = [
     "RankingCallback",
     "Strata",
     "comparison_table",
+    "generate_answers",
     "paired_bootstrap",
     "quartile_strata",
     "rank_targets",

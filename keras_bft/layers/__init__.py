@@ -5,6 +5,7 @@ from keras_bft.layers.bft_attention import BFTAttention
 from keras_bft.layers.bft_hstu_layer import BFTHSTULayer
 from keras_bft.layers.bft_layer import BFTLayer
 from keras_bft.layers.gated_attention import GatedAttention
+from keras_bft.layers.item_encoder import ItemEncoder
 from keras_bft.layers.kalman_residual import KalmanResidual
 from keras_bft.layers.precision_embedding import PrecisionEmbedding
 from keras_bft.layers.precision_feed_forward import PrecisionFeedForward
@@ -19,6 +20,7 @@ __all__ = [
     "BFTHSTULayer",
     "BFTLayer",
     "GatedAttention",
+    "ItemEncoder",
     "KalmanResidual",
     "PrecisionEmbedding",
     "PrecisionFeedForward",

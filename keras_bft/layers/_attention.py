@@ -156,11 +156,11 @@ class Attention(FilterLayer):
         value: Tensor,
         visible: Tensor | None,
         training: bool,
-    ) -> Tensor:
-        """What standard attention gives before its output projection."""
+    ) -> tuple[Tensor, Tensor]:
+        """What standard attention gives before its projection; its weights."""
         weights = kriging_weights(query, key, mask=visible)
-        weights = apply_dropout(self.attention_dropout, weights, training)
-        return kriging_estimate(weights, value)
+        survivors = apply_dropout(self.attention_dropout, weights, training)
+        return kriging_estimate(survivors, value), weights
 
     def _project(self, estimate: Tensor) -> Tensor:
         shape = (-1, ops.shape(estimate)[1], self.num_heads * self._head_dim)

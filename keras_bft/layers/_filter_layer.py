@@ -126,9 +126,16 @@ def copy_initializer(initializer: Any) -> Any:
 
 
 def make_dense(
-    layer: Any, name: str, units: int, input_shape: tuple[int | None, ...]
+    layer: Any,
+    name: str,
+    units: int,
+    input_shape: tuple[int | None, ...],
+    kernel_initializer: Any = None,
 ) -> keras.layers.Dense:
-    """A built projection of a layer, as its arguments say."""
+    """A built projection of a layer, as its arguments say.
+
+    Its kernel has an initializer of its own, if that is given.
+    """
     policy = layer.dtype_policy
     if isinstance(policy, keras.dtype_policies.DTypePolicyMap):
         # Keras can't save a quantized layer again that was given a map.
@@ -136,7 +143,11 @@ def make_dense(
     dense = keras.layers.Dense(
         units,
         use_bias=layer.use_bias,
-        kernel_initializer=copy_initializer(layer.kernel_initializer),
+        kernel_initializer=copy_initializer(
+            layer.kernel_initializer
+            if kernel_initializer is None
+            else kernel_initializer
+        ),
         dtype=policy,
         name=name,
     )

@@ -36,7 +36,7 @@ def visible_keys(
     if attention_mask is not None:
         masks.append(cast(attention_mask, "bool"))
     if causal_length is not None:
-        position = ops.arange(causal_length)
+        position = ops.arange(causal_length, dtype="int32")
         masks.append((position[:, None] >= position[None, :])[None])
     if not masks:
         return None

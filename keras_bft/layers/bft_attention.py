@@ -247,9 +247,10 @@ class BFTAttention(Attention):
             seen = update_cache(cache, cache_index, seen)
         visible = self._visible_keys(state, padding_mask, attention_mask)
         if not self.bayesian:
-            estimate = self._softmax_estimate(
+            estimate, weights = self._softmax_estimate(
                 query, seen["key"], seen["value"], visible, training
             )
+            report(self, attention_weights=weights)
             return self._output(estimate, None, seen, cache)
         weights = kriging_weights(
             query,

@@ -20,6 +20,7 @@ from keras_bft.ops import normalized_log_precision
 from keras_bft.ops import unit_snr_log_precision
 from keras_bft.typing import Tensor
 
+GATED = (False, True, "from_one")
 FORMS: dict[str, dict[str, Any]] = {
     "light": {
         "variance": "head",
@@ -95,8 +96,9 @@ class BFTLayer(FilterLayer):
         kernel_initializer: Initializer of the projections.
         bayesian: `False` makes it the standard Transformer layer: the same
             weights and no filter. Defaults to `True`.
-        gated_attention: Whether a layer with `bayesian=False` uses
-            `GatedAttention`. Defaults to `False`.
+        gated_attention: `True` for `GatedAttention` in a layer with
+            `bayesian=False`, `"from_one"` for one whose gate starts at one.
+            Defaults to `False`.
         seed: Seed of the dropout.
         **kwargs: Arguments of `keras.layers.Layer`.
 
@@ -167,7 +169,7 @@ class BFTLayer(FilterLayer):
         attention_bias: bool | None = None,
         kernel_initializer: Any = "glorot_uniform",
         bayesian: bool = True,
-        gated_attention: bool = False,
+        gated_attention: bool | str = False,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
@@ -180,6 +182,7 @@ class BFTLayer(FilterLayer):
             (True, False, "auto"),
         )
         check_choice("normalization", normalization, NORMALIZATIONS)
+        check_choice("gated_attention", gated_attention, GATED)
         if gated_attention and bayesian:
             raise ValueError(
                 "`gated_attention` must be False unless `bayesian` is: a gate "
@@ -263,7 +266,9 @@ class BFTLayer(FilterLayer):
         }
         self.attention: Attention
         if gated_attention:
-            self.attention = GatedAttention(**attention)
+            self.attention = GatedAttention(
+                from_one=gated_attention == "from_one", **attention
+            )
         else:
             self.attention = BFTAttention(
                 variance=chosen["variance"],

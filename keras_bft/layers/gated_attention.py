@@ -44,6 +44,10 @@ class GatedAttention(Attention):
         use_bias: Whether the projections, the gate's among them, have biases.
             Defaults to `True`.
         kernel_initializer: Initializer of the projections.
+        from_one: `True` makes the gate `2 sigmoid(norm(state) W_g)` with a
+            kernel of zeros, so that it starts at one: for a gate added to
+            pretrained weights (derived for this library). Defaults to
+            `False`, the paper's gate.
         seed: Seed of the dropout.
         **kwargs: Arguments of `keras.layers.Layer`.
 
@@ -84,6 +88,7 @@ class GatedAttention(Attention):
         dropout_mode: str = "renormalized",
         use_bias: bool = True,
         kernel_initializer: Any = "glorot_uniform",
+        from_one: bool = False,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
@@ -103,12 +108,19 @@ class GatedAttention(Attention):
         )
         check_choice("gate", gate, GATES)
         self.gate = gate
+        self.from_one = from_one
 
     def build(self, state_shape: tuple[int | None, ...]) -> None:
         self._build_parts(state_shape, state_shape)
         channels = self._head_dim if self.gate == "elementwise" else 1
         self.gate_dense = make_dense(
-            self, "gate", self.num_heads * channels, state_shape
+            self,
+            "gate",
+            self.num_heads * channels,
+            state_shape,
+            kernel_initializer=(
+                keras.initializers.Zeros() if self.from_one else None
+            ),
         )
         self.built = True
 
@@ -133,7 +145,7 @@ class GatedAttention(Attention):
         seen = {"key": key, "value": value}
         if cache is not None:
             seen = update_cache(cache, cache_index, seen)
-        estimate = self._softmax_estimate(
+        estimate, weights = self._softmax_estimate(
             query,
             seen["key"],
             seen["value"],
@@ -141,12 +153,18 @@ class GatedAttention(Attention):
             training,
         )
         gate = ops.sigmoid(apply_dense(self.gate_dense, normalized))
+        if self.from_one:
+            gate = 2.0 * gate
         channels = gate.shape[-1] // self.num_heads
         gate = ops.reshape(
             gate, (-1, ops.shape(state)[1], self.num_heads, channels)
         )
-        report(self, gate=gate)
+        report(self, gate=gate, attention_weights=weights)
         return self._output(estimate * gate, None, seen, cache)
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "gate": self.gate}
+        return {
+            **super().get_config(),
+            "gate": self.gate,
+            "from_one": self.from_one,
+        }

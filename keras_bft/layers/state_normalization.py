@@ -70,8 +70,9 @@ class StateNormalization(FilterLayer):
     def call(self, state: Tensor) -> tuple[Tensor, Tensor]:
         x = self.cast_statistic(state)
         if self.kind == "layer":
-            x = x - ops.mean(x, axis=-1, keepdims=True)
-        mean_square = ops.mean(ops.square(x), axis=-1, keepdims=True)
+            # OpenVINO fuses this into one operation, and wants a list.
+            x = x - ops.mean(x, axis=[-1], keepdims=True)
+        mean_square = ops.mean(ops.square(x), axis=[-1], keepdims=True)
         spread = ops.sqrt(mean_square + self.epsilon)
         normalized = x / spread * self.cast_statistic(self.gamma)
         if self.beta is not None:

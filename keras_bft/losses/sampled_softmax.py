@@ -8,13 +8,10 @@ import numpy as np
 from keras import ops
 
 from keras_bft.losses._negatives import check_num_negatives
+from keras_bft.losses.accidental_hits import EXCLUDED
 from keras_bft.losses.item_loss import ItemLoss
 from keras_bft.losses.item_loss import target_scores
 from keras_bft.typing import Tensor
-
-# Below every score that float32 training can meet, and finite, so that a
-# position whose sampled ids all equal its target keeps finite gradients.
-_EXCLUDED = -1e30
 
 # Log-uniform ids are drawn in two steps, see `draw_negatives()`.
 _NUM_BLOCKS = 1024
@@ -142,7 +139,7 @@ class SampledSoftmax(ItemLoss):
         is_target = ops.equal(
             ops.expand_dims(targets, 1), ops.expand_dims(negatives, 0)
         )
-        logits = ops.where(is_target, _EXCLUDED, logits)
+        logits = ops.where(is_target, EXCLUDED, logits)
         return ops.softplus(
             ops.logsumexp(logits, axis=-1)
             - target_scores(targets, states, item_embeddings)

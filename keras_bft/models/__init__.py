@@ -8,6 +8,7 @@ from keras_bft.models.bert4rec import BERT4Rec
 from keras_bft.models.hstu import HSTU
 from keras_bft.models.sasrec import SASRec
 from keras_bft.models.sequential_recommender import SequentialRecommender
+from keras_bft.models.top_k_recommender import TopKRecommender
 from keras_bft.models.user_state import UserState
 
 # Built on keras-hub, which is imported when one of them is asked for.
@@ -27,6 +28,7 @@ __all__ = [
     "BFTLlamaTokenizer",
     "SASRec",
     "SequentialRecommender",
+    "TopKRecommender",
     "UserState",
 ]
 

@@ -15,8 +15,8 @@ def check_ids(name: str, ids: np.ndarray, num_items: int) -> None:
     wrong = ids[(ids < 0) | (ids > num_items)]
     if wrong.size:
         raise ValueError(
-            f"`{name}` holds an unknown item id: ids go from 1 to "
-            f"`num_items`={num_items}, and 0 is padding. "
+            f"`{name}` holds an unknown item id: ids that it may hold go from "
+            f"1 to {num_items}, and 0 is padding. "
             f"Received: {wrong.flat[0]}"
         )
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import keras
 import numpy as np
+from keras import ops
 
 from keras_bft.data import MaskedItemDataset
 from keras_bft.data import SequenceDataset
@@ -90,6 +91,10 @@ class BERT4Rec(TransformerRecommender):
         attention_mask: Tensor | None = None,
     ) -> Tensor:
         return self.head(super().call(items, training, attention_mask))
+
+    def encode_last(self, items: Tensor, *times: Tensor) -> tuple[Any, Any]:
+        mask = ops.full_like(items[:, :1], self.mask_id)
+        return super().encode_last(ops.concatenate([items, mask], axis=1))
 
     def _check_data(self, x: Any, y: Any = None) -> None:
         super()._check_data(x, y)

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_bft.layers import ItemEncoder
 from keras_bft.layers import PrecisionEmbedding
 from keras_bft.layers import StateNormalization
 from keras_bft.models._incremental import Incremental
@@ -117,8 +118,10 @@ class FilterRecommender(SequentialRecommender):
         ```
 
         with the mean over all interactions, so that the items of a history
-        start at `tau_0` on average. Call it before training; the precisions
-        are learned on from there.
+        start at `tau_0` on average. Of a model with `item_features` all items
+        that come without an id, new ones and those whose ids training drops,
+        share one, which starts at that of `n_i = 0`. Call it before training;
+        the precisions are learned on from there.
 
         Args:
             item_counts: Training count of each item, `(num_items + 1,)` with
@@ -146,17 +149,26 @@ class FilterRecommender(SequentialRecommender):
                 f"and each of {self.num_items} items. Received: item_counts "
                 f"of shape {counts.shape}, smallest {np.min(counts)}"
             )
+        if counts[self.num_known_items + 1 :].any():
+            raise ValueError(
+                "`item_counts` must be zero for new items, those after "
+                f"{self.num_known_items}. Received: "
+                f"{counts[self.num_known_items + 1 :].sum()} interactions"
+            )
         if not pseudo_count > 0 or not counts[1:].any():
             raise ValueError(
                 "`pseudo_count` and some item's count must be above zero. "
                 f"Received: pseudo_count={pseudo_count}, counts that sum to "
                 f"{counts[1:].sum()}"
             )
-        logs = np.log(counts[1:] + pseudo_count)
+        known = self.num_known_items + 1
+        logs = np.log(counts[1:known] + pseudo_count)
+        mean = np.average(logs, weights=counts[1:known])
         log_precision = np.full((num_ids, 1), -self.initial_log_variance)
-        log_precision[1 : self.num_items + 1, 0] += logs - np.average(
-            logs, weights=counts[1:]
-        )
+        log_precision[1:known, 0] += logs - mean
+        if isinstance(self.item_embedding, ItemEncoder):
+            # That of new items, with which nobody has interacted.
+            log_precision[0, 0] += np.log(pseudo_count) - mean
         prior.embeddings.assign(log_precision.astype("float32"))
 
     def embed(
@@ -173,12 +185,17 @@ class FilterRecommender(SequentialRecommender):
             States `(B, T, D)` and their prior log-precision, `(B, T, 1)`;
             `None` for a plain model.
         """
-        embedded = self.item_embedding(items)
+        id_rows = items
+        if isinstance(self.item_embedding, ItemEncoder):
+            id_rows = self.item_embedding.id_rows(items, training)
+            embedded = self.item_embedding(items, id_rows)
+        else:
+            embedded = self.item_embedding(items)
         state = embedded + self.position_embedding(position)
         state = state * self.input_scale
         state = self.embedding_dropout(state, training=training)
         return state, prior_log_precision(
-            self.prior, items, embedded * self.input_scale
+            self.prior, id_rows, embedded * self.input_scale
         )
 
     def encode(
@@ -201,7 +218,9 @@ class FilterRecommender(SequentialRecommender):
             ValueError: If `T` is greater than `max_length`.
         """
         items = ops.convert_to_tensor(items)
-        if items.shape[1] is not None and items.shape[1] > self.max_length:
+        length = items.shape[1]
+        # An export leaves the length open: it is then no int.
+        if isinstance(length, int) and length > self.max_length:
             raise ValueError(
                 f"`items` is longer than `max_length`={self.max_length}. Keep "
                 "the newest items of each history. "

@@ -43,7 +43,9 @@ class HSTU(FilterRecommender):
         layer_options: Other arguments of `BFTHSTULayer` by name.
         seed: Seed of dropout and of sampled negatives. Initial weights follow
             `keras.utils.set_random_seed`.
-        **kwargs: Arguments of `keras.Model`.
+        **kwargs: `item_features`, what is known of the items besides their
+            ids, and `item_embedding`, the layer of the ids, see
+            `SequentialRecommender`; arguments of `keras.Model`.
 
     Call arguments:
         items: `(B, T)` int, `T <= max_length`, or a pair of those and their

@@ -27,7 +27,11 @@ def _gelu(x: Tensor, approximate: bool = False) -> Tensor:
         slope = math.sqrt(2 / math.pi) * (1.0 + 3 * 0.044715 * x**2)
         t = ops.tanh(inner)
         return 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t**2) * slope
-    cumulative = 0.5 * (1.0 + ops.erf(x / math.sqrt(2)))
+    if keras.backend.backend() == "jax":
+        # TensorFlow 2.21 cannot run the `erf` of a SavedModel that JAX wrote.
+        cumulative = 0.5 * ops.erfc(-x / math.sqrt(2))
+    else:
+        cumulative = 0.5 * (1.0 + ops.erf(x / math.sqrt(2)))
     density = ops.exp(-0.5 * x**2) / math.sqrt(2 * math.pi)
     return cumulative + x * density
 

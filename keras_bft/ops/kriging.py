@@ -86,7 +86,9 @@ def kriging_weights(
         bias = ops.multiply(strength, ops.where(known, bias, 0.0))
     if mask is not None:
         logits = ops.where(mask, logits + bias, _MASKED)
-    if key.shape[1] == 1:
+    num_keys = key.shape[1]
+    # Only a known number: an export leaves the length open.
+    if isinstance(num_keys, int) and num_keys == 1:
         # Keras warns of a softmax over one entry. This is one, and unlike a
         # constant it has a gradient (zero).
         weights = ops.exp(logits - logits)

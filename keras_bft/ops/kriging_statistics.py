@@ -170,7 +170,10 @@ def first_visible(value: Tensor, visible: Tensor | None) -> Tensor:
     if visible is None:
         return value[:, :1]
     first = ops.argmax(ops.cast(visible, "int32"), axis=1)
-    return ops.take_along_axis(value, first[:, None, None, None], axis=1)
+    # On PyTorch, Keras' gathers fix the lengths of an export.
+    index = ops.arange(0, ops.shape(value)[1], dtype=first.dtype)
+    is_first = ops.equal(index, first[:, None])[:, :, None, None]
+    return ops.sum(ops.where(is_first, value, 0.0), axis=1, keepdims=True)
 
 
 def _relative_precision(

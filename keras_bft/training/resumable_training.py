@@ -28,7 +28,7 @@ class ResumableTraining(keras.callbacks.Callback):
     Args:
         path: The checkpoint, an `.npz` file. Where it exists, the training
             continues from it. It is replaced once a new one is whole.
-        stopping: The early stopping of the same `fit`.
+        stopping: The early stopping of the same `fit`, if there is one.
 
     Attributes:
         history: One dictionary an epoch: its number from 1, the logs, and the
@@ -53,7 +53,9 @@ class ResumableTraining(keras.callbacks.Callback):
     """
 
     def __init__(
-        self, path: str | PathLike[str], stopping: keras.callbacks.EarlyStopping
+        self,
+        path: str | PathLike[str],
+        stopping: keras.callbacks.EarlyStopping | None = None,
     ) -> None:
         super().__init__()
         self.path = Path(path)
@@ -68,6 +70,13 @@ class ResumableTraining(keras.callbacks.Callback):
             self.history = state["history"]
             self.stopped = state["stopped"]
             self._stopping_state = state["stopping"]
+            if (stopping is None) != (self._stopping_state is None):
+                raise ValueError(
+                    "`stopping` must be given if it was when the training "
+                    f"began, and only then. Received: stopping={stopping!r}, "
+                    f"and {str(self.path)!r} of a training "
+                    f"{'without' if stopping else 'with'} it"
+                )
 
     @property
     def epochs_done(self) -> int:
@@ -81,12 +90,13 @@ class ResumableTraining(keras.callbacks.Callback):
         variables = self._variables()
         for index, variable in enumerate(variables):
             variable.assign(self._saved[f"variable_{index}"])
-        for name, value in self._stopping_state.items():
-            setattr(self.stopping, name, value)
-        self.stopping.best_weights = [
-            self._saved[f"best_{index}"]
-            for index in range(len(self._saved) - len(variables))
-        ]
+        if self.stopping is not None:
+            for name, value in self._stopping_state.items():
+                setattr(self.stopping, name, value)
+            self.stopping.best_weights = [
+                self._saved[f"best_{index}"]
+                for index in range(len(self._saved) - len(variables))
+            ]
         self._saved = {}
 
     def on_epoch_begin(
@@ -103,22 +113,17 @@ class ResumableTraining(keras.callbacks.Callback):
         row |= {name: float(value) for name, value in (logs or {}).items()}
         row["seconds"] = time.perf_counter() - self._start
         self.history.append(row)
-        stopping = self.stopping
         state = {
             "history": self.history,
             "stopped": self.model.stop_training,
-            "stopping": {
-                "wait": stopping.wait,
-                "best": float(stopping.best),
-                "best_epoch": stopping.best_epoch,
-                "stopped_epoch": stopping.stopped_epoch,
-            },
+            "stopping": _stopping_state(self.stopping),
         }
         arrays = {
             f"variable_{index}": keras.ops.convert_to_numpy(variable.value)
             for index, variable in enumerate(self._variables())
         }
-        for index, weight in enumerate(stopping.best_weights or []):
+        best = getattr(self.stopping, "best_weights", None)
+        for index, weight in enumerate(best or []):
             arrays[f"best_{index}"] = weight
         with replacing(self.path) as part, part.open("wb") as file:
             np.savez(file, state=json.dumps(state), **arrays)
@@ -128,3 +133,16 @@ class ResumableTraining(keras.callbacks.Callback):
         if not optimizer.built:
             optimizer.build(self.model.trainable_variables)
         return self.model.variables + optimizer.variables
+
+
+def _stopping_state(
+    stopping: keras.callbacks.EarlyStopping | None,
+) -> dict[str, Any] | None:
+    if stopping is None:
+        return None
+    return {
+        "wait": stopping.wait,
+        "best": float(stopping.best),
+        "best_epoch": stopping.best_epoch,
+        "stopped_epoch": stopping.stopped_epoch,
+    }

@@ -47,8 +47,12 @@ def test_names_shapes_and_values():
     )
 
 
-def test_models_without_filter_report_nothing():
-    assert trace(sasrec(bayesian=False), ITEMS) == {}
+def test_models_without_filter_report_their_attention():
+    traced = trace(sasrec(bayesian=False), ITEMS)
+    assert list(traced) == ["block_0/attention/attention_weights"]
+    [weights] = traced.values()
+    assert weights.shape == (2, 2, 6, 6)
+    np.testing.assert_allclose(weights[:, :, :3].sum(-1), 1.0, atol=1e-6)
 
 
 def test_functional_models_and_layers_called_twice():

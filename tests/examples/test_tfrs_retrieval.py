@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import keras_bft
+from tests.examples.circle import write_circle
 
 pytestmark = [
     pytest.mark.skipif(
@@ -51,26 +52,9 @@ def run(*calls):
     return result.stdout
 
 
-def write_data(folder):
-    """Clicks that go round in a circle of items, and their categories."""
-    items = 20
-    rows = ["user,item,time"]
-    for user in range(120):
-        for time in range(6):
-            rows.append(f"u{user},item-{(user + time) % items},{time}")
-    (folder / "clicks.csv").write_text("\n".join(rows) + "\n")
-    rows = ["item,category"]
-    rows += [f"item-{item},{'ab'[item % 2]}" for item in range(items)]
-    (folder / "items.csv").write_text("\n".join(rows) + "\n")
-    return [
-        *("--quick", "--data", str(folder / "clicks.csv")),
-        *("--items", str(folder / "items.csv")),
-    ]
-
-
 def test_trains_evaluates_exports_and_asks(tmp_path):
     output = tmp_path / "out"
-    data = write_data(tmp_path)
+    data = write_circle(tmp_path)
     options = ["--output", str(output), "--max-length", str(MAX_LENGTH)]
     options += ["--epochs", "12", "--learning-rate", "0.03", "--dropout", "0"]
     (tmp_path / "few.csv").write_text("item,category\nitem-1,a\n")

@@ -51,6 +51,7 @@ def test_config():
         dropout_mode="inverted",
         use_bias=False,
         kernel_initializer=keras.initializers.HeNormal(),
+        from_one=True,
         seed=4,
     )
 
@@ -119,7 +120,11 @@ def test_equals_numpy(gate, options):
         outputs = layer(state, padding_mask=PADDING)
     np.testing.assert_allclose(numpy(outputs), expected, rtol=1e-5, atol=1e-5)
     ((reporter, values),) = records
-    assert reporter is layer and set(values) == {"gate"}
+    assert reporter is layer
+    assert set(values) == {"gate", "attention_weights"}
+    np.testing.assert_allclose(
+        numpy(values["attention_weights"]), alpha, atol=1e-6
+    )
     np.testing.assert_allclose(numpy(values["gate"]), gates, atol=1e-6)
 
 
@@ -233,3 +238,24 @@ def test_wrong_arguments_raise(name, value):
 def test_heads_that_do_not_divide_the_width_raise():
     with pytest.raises(ValueError, match="Received: num_heads=3"):
         GatedAttention(3)(inputs())
+
+
+@each_gate
+def test_a_gate_from_one_starts_as_plain_attention(gate):
+    layer = GatedAttention(4, gate, from_one=True)
+    plain = BFTAttention(4, bayesian=False)
+    for attention in (layer, plain):
+        attention.build((B, T, D))
+    copied = [weight for weight in layer.weights if "/gate/" not in weight.path]
+    for weight, own in zip(plain.weights, copied, strict=True):
+        weight.assign(numpy(own.value))
+    want = numpy(plain(inputs()))
+    np.testing.assert_allclose(numpy(layer(inputs())), want, atol=1e-6)
+    randomize(layer.gate_dense)
+    with listening() as records:
+        layer(inputs())
+    gates = numpy(records[0][1]["gate"])
+    logits = numpy(layer.gate_dense(layer.norm(inputs())[0]))
+    np.testing.assert_allclose(
+        gates.reshape(logits.shape), 2.0 / (1.0 + np.exp(-logits)), atol=1e-5
+    )

@@ -128,9 +128,11 @@ def test_attention_alone_reports_its_weights_and_no_observation():
     assert set(values) == {"kriging_weights"}
 
 
-def test_the_standard_layer_reports_nothing():
+def test_the_standard_layer_reports_its_weights_alone():
     state, _ = inputs()
     layer = built(bayesian=False)
     with listening() as records:
         layer(state)
-    assert records == []
+    ((reporter, values),) = records
+    assert reporter is layer.attention
+    assert set(values) == {"attention_weights"}

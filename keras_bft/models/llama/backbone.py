@@ -57,6 +57,9 @@ class BFTLlamaBackbone(LoraBackbone):
             kept for the export. It limits nothing here.
         dropout: Dropout of attention weights, hidden layer and outputs.
         bayesian: `False` builds the standard decoder. Defaults to `True`.
+        gated_attention: Whether a decoder with `bayesian=False` gates its
+            attention (Qiu et al. 2025). The gates start at one, so that a
+            checkpoint is what it was. Defaults to `False`.
         strength: Filter strength of every layer. Defaults to `0.0`.
         trainable_strength: Whether the strengths are learned.
         form: `"light"` (default) or `"full"`, see `keras_bft.layers.BFTLayer`.
@@ -107,6 +110,7 @@ class BFTLlamaBackbone(LoraBackbone):
         max_position_embeddings: int = 2048,
         dropout: float = 0.0,
         bayesian: bool = True,
+        gated_attention: bool = False,
         strength: float = 0.0,
         trainable_strength: bool = False,
         form: str = "light",
@@ -138,6 +142,7 @@ class BFTLlamaBackbone(LoraBackbone):
             "max_position_embeddings": max_position_embeddings,
             "dropout": dropout,
             "bayesian": bayesian,
+            "gated_attention": gated_attention,
             "strength": strength,
             "trainable_strength": trainable_strength,
             "form": form,
@@ -198,6 +203,7 @@ class BFTLlamaBackbone(LoraBackbone):
                 attention_bias=use_bias,
                 kernel_initializer=initializer,
                 bayesian=bayesian,
+                gated_attention="from_one" if gated_attention else False,
                 dtype=dtype,
                 name=f"decoder_layer_{index}",
             )

@@ -27,6 +27,7 @@ from keras_bft.models.llama.weight_names import weight_table
 _OURS = (
     "dropout",
     "bayesian",
+    "gated_attention",
     "strength",
     "trainable_strength",
     "form",
@@ -156,13 +157,18 @@ def export_checkpoint(backbone: BFTLlamaBackbone, folder: Path) -> None:
     """Writes configuration and weights as transformers reads them.
 
     Args:
-        backbone: A backbone whose filter is off.
+        backbone: A backbone whose filter is off, without gates.
         folder: The new folder.
 
     Raises:
-        ValueError: If the filter is on.
+        ValueError: If the filter is on, or attention is gated.
         FileExistsError: If the folder holds a checkpoint.
     """
+    if backbone.get_config()["gated_attention"]:
+        raise ValueError(
+            "A checkpoint for transformers must have no gates, as its Llama "
+            "has none. Received: a backbone with gated_attention=True"
+        )
     if backbone.bayesian:
         strengths = [
             float(ops.convert_to_numpy(layer.strength))

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import keras_hub
 import numpy as np
 from keras import ops
 from keras import tree
@@ -13,6 +12,7 @@ from keras_bft.models.llama._prompts import filler_id
 from keras_bft.models.llama._prompts import generated_mask
 from keras_bft.models.llama._prompts import prompt_bounds
 from keras_bft.models.llama._prompts import with_known_tokens
+from keras_bft.models.llama.batched_training import BatchedTraining
 from keras_bft.typing import Tensor
 
 # Prompts are prefilled at lengths that are multiples of this, so that a
@@ -20,7 +20,7 @@ from keras_bft.typing import Tensor
 _PREFILL_MULTIPLE = 32
 
 
-class CachedGeneration(keras_hub.models.CausalLM):
+class CachedGeneration(BatchedTraining):
     """`keras_hub.models.CausalLM.generate` for a `BFTLlamaBackbone`."""
 
     generate_function: Any

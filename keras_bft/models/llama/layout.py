@@ -4,9 +4,11 @@ from typing import Any
 
 import keras
 
+from keras_bft.models._device_mesh import check_mesh
+
 # Axes of a kernel are (inputs, outputs).
 _SPLIT_OUTPUTS = (
-    r"decoder_layer.*/attention/(query|key|value)",
+    r"decoder_layer.*/attention/(query|key|value|gate)",
     r"decoder_layer.*/feed_forward/(input|up)",
 )
 _SPLIT_INPUTS = (
@@ -33,17 +35,7 @@ def layout_map(device_mesh: Any, model_dim: str, data_dim: str) -> Any:
     Raises:
         ValueError: If the mesh is none or lacks an axis.
     """
-    if not isinstance(device_mesh, keras.distribution.DeviceMesh):
-        raise ValueError(
-            "`device_mesh` must be a `keras.distribution.DeviceMesh`. "
-            f"Received: device_mesh={device_mesh!r}"
-        )
-    for name in (model_dim, data_dim):
-        if name not in device_mesh.axis_names:
-            raise ValueError(
-                f"The mesh has no axis {name!r}. Received: a device_mesh with "
-                f"axis_names={device_mesh.axis_names}"
-            )
+    check_mesh(device_mesh, model_dim, data_dim)
     layouts = keras.distribution.LayoutMap(device_mesh)
     # By vocabulary: a row is read whole, and so is a column of the head.
     layouts["token_embedding/embeddings"] = (model_dim, None)

@@ -1,4 +1,4 @@
-"""LoRA that trains the filter beside the low-rank kernels."""
+"""LoRA that trains filter and gates beside the low-rank kernels."""
 
 import os
 from collections.abc import Sequence
@@ -10,27 +10,33 @@ import numpy as np
 from keras import ops
 
 from keras_bft._extras import import_extra
+from keras_bft.layers import GatedAttention
 
 _GROUP = "filter"
 
 
 class LoraBackbone(keras_hub.models.Backbone):
-    """A keras-hub backbone whose LoRA leaves the filter's weights trainable.
+    """A keras-hub backbone whose LoRA leaves what is new in it trainable.
 
-    They are a thousandth of a model's weights, and what its precisions are
-    learned with.
+    That is what a checkpoint does not have: the filter's weights, a thousandth
+    of a model's, or the gates.
     """
 
     transformer_layers: list[Any]
     prior: Any
 
-    def filter_variables(self) -> list[keras.Variable]:
-        """Variables of the filter: prior, process noise and strength."""
-        if self.prior is None:
-            return []
-        variables = list(self.prior.variables)
+    def added_variables(self) -> list[keras.Variable]:
+        """Those of the filter (prior, process noise, strength), or the gates.
+
+        Empty for the standard decoder.
+        """
+        variables = [] if self.prior is None else list(self.prior.variables)
         for layer in self.transformer_layers:
-            variables += [layer.feed_forward.log_process_noise, layer.strength]
+            if self.prior is not None:
+                noise = layer.feed_forward.log_process_noise
+                variables += [noise, layer.strength]
+            elif isinstance(layer.attention, GatedAttention):
+                variables += layer.attention.gate_dense.variables
         return variables
 
     def enable_lora(
@@ -38,7 +44,7 @@ class LoraBackbone(keras_hub.models.Backbone):
     ) -> None:
         """Freezes the kernels and trains low-rank changes of some of them.
 
-        The filter's weights stay trainable as they were.
+        The filter's weights or the gates stay trainable as they were.
 
         Args:
             rank: Rank of the changes.
@@ -46,7 +52,7 @@ class LoraBackbone(keras_hub.models.Backbone):
                 `"value"`, `"output"` (of attention and feed-forward network),
                 `"input"` and `"up"`. Defaults to query and value.
         """
-        learned = [v for v in self.filter_variables() if v.trainable]
+        learned = [v for v in self.added_variables() if v.trainable]
         super().enable_lora(rank, target_layer_names)
         for variable in learned:
             variable.trainable = True
@@ -57,7 +63,7 @@ class LoraBackbone(keras_hub.models.Backbone):
         )
 
     def save_lora_weights(self, filepath: str | os.PathLike[str]) -> None:
-        """Writes the low-rank changes and the filter's weights.
+        """Writes the low-rank changes and what the checkpoint does not have.
 
         Args:
             filepath: Ends in `".lora.h5"`.
@@ -72,7 +78,7 @@ class LoraBackbone(keras_hub.models.Backbone):
             group = file.create_group(_GROUP)
             group.attrs["rank"] = self._lora_rank
             group.attrs["target_layer_names"] = self._lora_names
-            for variable in self.filter_variables():
+            for variable in self.added_variables():
                 value = ops.cast(variable.value, "float32")
                 group[variable.path] = ops.convert_to_numpy(value)
 
@@ -80,12 +86,12 @@ class LoraBackbone(keras_hub.models.Backbone):
         """Reads what `save_lora_weights` wrote, and enables LoRA for it.
 
         Args:
-            filepath: The file. One that keras-hub wrote leaves the filter's
-                weights as they are.
+            filepath: The file. One that keras-hub wrote leaves filter and
+                gates as they are.
 
         Raises:
             ValueError: If LoRA is enabled with another rank or for other
-                layers, or the file's filter is not this model's.
+                layers, or the file's filter or gates are not this model's.
         """
         h5py = import_extra("h5py", "llm")
 
@@ -121,12 +127,12 @@ class LoraBackbone(keras_hub.models.Backbone):
 
         group.visititems(visit)
         shapes = {name: value.shape for name, value in values.items()}
-        expected = {v.path: tuple(v.shape) for v in self.filter_variables()}
+        expected = {v.path: tuple(v.shape) for v in self.added_variables()}
         if shapes != expected:
             differing = sorted(set(shapes.items()) ^ set(expected.items()))
             raise ValueError(
-                "The filter in the file must have the weights of the model's. "
+                "Filter or gates in the file must be those of the model. "
                 f"Received: filepath={filepath!r}, which differs in "
                 f"{sorted({name for name, _ in differing})}"
             )
-        return [(v, values[v.path]) for v in self.filter_variables()]
+        return [(v, values[v.path]) for v in self.added_variables()]

@@ -32,7 +32,7 @@ def tuned(names=None):
 
 def test_the_filter_stays_trainable():
     lm = make_filter()
-    learned = {v.path for v in lm.backbone.filter_variables() if v.trainable}
+    learned = {v.path for v in lm.backbone.added_variables() if v.trainable}
     assert any(path.startswith("prior/") for path in learned)
     assert any(path.endswith("log_process_noise") for path in learned)
     # Without `trainable_strength` it isn't learned, with LoRA neither.
@@ -84,10 +84,10 @@ def test_a_file_of_keras_hub_leaves_the_filter(tmp_path):
     path = str(tmp_path / "changes.lora.h5")
     keras_hub.models.Backbone.save_lora_weights(lm.backbone, path)
     again = make_filter()
-    before = [numpy(v.value) for v in again.backbone.filter_variables()]
+    before = [numpy(v.value) for v in again.backbone.added_variables()]
     again.backbone.load_lora_weights(path)
     for value, variable in zip(
-        before, again.backbone.filter_variables(), strict=True
+        before, again.backbone.added_variables(), strict=True
     ):
         np.testing.assert_array_equal(value, numpy(variable.value))
     ours, theirs = (

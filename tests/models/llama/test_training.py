@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 
+from keras_bft.data import TokenDataset
 from keras_bft.models import BFTLlamaCausalLM
 from keras_bft.models import BFTLlamaCausalLMPreprocessor
 from keras_bft.models import BFTLlamaTokenizer
@@ -76,6 +77,36 @@ def test_at_strength_zero_it_trains_as_the_standard_model():
         logits.append(np.array(losses))
     np.testing.assert_allclose(logits[0], logits[2], atol=1e-4)
     np.testing.assert_allclose(logits[1], logits[3], atol=1e-5)
+
+
+def test_batches_of_ids_train_beside_a_preprocessor(text_lm):
+    random = np.random.default_rng(0)
+    rows = [random.integers(5, 500, size) for size in (5, 9, 9, 12, 5, 7)]
+    dataset = TokenDataset(rows, tokens_per_batch=24, shuffle=False)
+    start = text_lm.get_weights()
+    before = text_lm.evaluate(dataset, verbose=0)
+    # The model averages over batches, whose sizes and empty places differ.
+    padded = np.zeros((len(rows), T), "int32")
+    for place, row in zip(padded, rows, strict=True):
+        place[: len(row)] = row
+    scores = text_lm.score(padded, padded > 0).log_likelihood
+    want = -np.nansum(scores)
+    sizes = [dataset[i][1].size for i in range(len(dataset))]
+    means = [
+        -sum(np.nansum(scores[row]) for row in dataset._batches[i][1]) / size
+        for i, size in enumerate(sizes)
+    ]
+    counts = [len(dataset[i][1]) for i in range(len(dataset))]
+    assert sum(m * s for m, s in zip(means, sizes, strict=True)) == (
+        pytest.approx(want)
+    )
+    assert before == pytest.approx(np.average(means, weights=counts), rel=1e-4)
+    history = text_lm.fit(
+        dataset, validation_data=dataset, epochs=3, shuffle=False, verbose=0
+    ).history
+    text_lm.set_weights(start)
+    assert history["loss"][0] < before * 1.05
+    assert history["val_loss"][-1] < 0.9 * before
 
 
 @pytest.fixture(scope="module")

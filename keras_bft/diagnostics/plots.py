@@ -1,0 +1,143 @@
+"""Pictures of what the filter does. They need matplotlib, the extra `viz`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from keras_bft._extras import import_extra
+from keras_bft.diagnostics.context_length import ContextCurve
+from keras_bft.diagnostics.roc import RocCurve
+
+# Okabe and Ito, told apart with any colour vision; markers differ, too.
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+MARKERS = "osD^vP"
+
+
+def plot_attention_sinks(
+    sinks: Mapping[str, Mapping[str, np.ndarray]], axes: Any = None
+) -> Any:
+    """Plots the share of attention on the first token by layer.
+
+    Args:
+        sinks: What `attention_sinks` returned, by the name of the model. A
+            line is the mean over heads, the band their range.
+        axes: Where to plot. Defaults to new axes.
+
+    Returns:
+        The matplotlib axes.
+
+    Example:
+
+    ```python
+    before = keras_bft.diagnostics.attention_sinks(lm, inputs)
+    axes = keras_bft.diagnostics.plot_attention_sinks({"before": before})
+    axes.figure.savefig("sinks.png")
+    ```
+    """
+    axes = _axes(axes)
+    for place, (label, layers) in enumerate(sinks.items()):
+        heads = list(layers.values())
+        x = np.arange(len(heads))
+        style = _style(place)
+        axes.plot(x, [share.mean() for share in heads], label=label, **style)
+        axes.fill_between(
+            x,
+            [share.min() for share in heads],
+            [share.max() for share in heads],
+            color=style["color"],
+            alpha=0.15,
+            linewidth=0,
+        )
+    axes.set_xlabel("layer")
+    axes.set_ylabel("share of attention on the first token")
+    axes.set_ylim(0, 1)
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    return _finished(axes)
+
+
+def plot_context_curves(
+    curves: Mapping[str, ContextCurve], label: str, axes: Any = None
+) -> Any:
+    """Plots a value against the number of visible tokens.
+
+    Args:
+        curves: Curves of `by_context_length`, by what the legend says.
+        label: What the value is, such as `"mean Kalman gain K"`.
+        axes: Where to plot. Defaults to new axes.
+
+    Returns:
+        The matplotlib axes.
+
+    Example:
+
+    ```python
+    curves = keras_bft.diagnostics.by_context_length(lm, inputs)
+    gains = {n: c for n, c in curves.items() if n.endswith("gain")}
+    keras_bft.diagnostics.plot_context_curves(gains, "mean Kalman gain K")
+    ```
+    """
+    axes = _axes(axes)
+    for place, (name, curve) in enumerate(curves.items()):
+        axes.plot(curve.visible, curve.mean, label=name, **_style(place))
+    axes.set_xscale("log", base=2)
+    axes.set_xlabel("visible tokens, from")
+    axes.set_ylabel(label)
+    return _finished(axes)
+
+
+def plot_roc(curves: Mapping[str, RocCurve], axes: Any = None) -> Any:
+    """Plots ROC curves with their areas.
+
+    Args:
+        curves: What `roc_curve` returned, by what the legend says.
+        axes: Where to plot. Defaults to new axes.
+
+    Returns:
+        The matplotlib axes.
+
+    Example:
+
+    ```python
+    scores = lm.score(noisy_ids)
+    curve = keras_bft.diagnostics.roc_curve(-scores.log_precision, corrupted)
+    keras_bft.diagnostics.plot_roc({"BFT": curve})
+    ```
+    """
+    axes = _axes(axes)
+    axes.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle="--")
+    for place, (name, curve) in enumerate(curves.items()):
+        axes.plot(
+            curve.false_positive_rate,
+            curve.true_positive_rate,
+            label=f"{name}, area {curve.auc:.3f}",
+            color=_style(place)["color"],
+        )
+    axes.set_xlabel("share of right tokens flagged")
+    axes.set_ylabel("share of corrupted tokens flagged")
+    axes.set_aspect("equal")
+    return _finished(axes)
+
+
+def _axes(axes: Any) -> Any:
+    if axes is not None:
+        return axes
+    pyplot = import_extra("matplotlib.pyplot", "viz")
+    _, axes = pyplot.subplots(figsize=(5.5, 4), layout="constrained")
+    return axes
+
+
+def _style(place: int) -> dict[str, Any]:
+    return {
+        "color": COLORS[place % len(COLORS)],
+        "marker": MARKERS[place // len(COLORS) % len(MARKERS)],
+        "markersize": 4,
+    }
+
+
+def _finished(axes: Any) -> Any:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.3)
+    if axes.get_legend_handles_labels()[1]:
+        axes.legend(frameon=False, fontsize="small")
+    return axes
