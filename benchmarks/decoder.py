@@ -7,8 +7,8 @@ decoder (`bayesian=False`) and the filter at strength 1. The contestants take
 turns, so that a machine that slows down slows all of them down; a figure is the
 median over the turns, and a ratio the median of the turns' ratios, with their
 range. Prefill is the time to the first new token of a prompt, decode the time
-of each token after it. Without `--checkpoint` the weights are random, of the
-size of SmolLM2-135M.
+of each token after it. Without `--checkpoint` the weights are random, of a
+`--size`.
 """
 
 import argparse
@@ -29,19 +29,31 @@ import keras_bft
 
 Generate = Callable[[np.ndarray, int], np.ndarray]
 SIZES = {
-    "hidden_size": 576,
-    "intermediate_size": 1536,
-    "num_hidden_layers": 30,
-    "num_attention_heads": 9,
-    "num_key_value_heads": 3,
-    "vocab_size": 49152,
-    "tie_word_embeddings": True,
-}
-QUICK = SIZES | {
-    "hidden_size": 18,
-    "intermediate_size": 24,
-    "num_hidden_layers": 2,
-    "vocab_size": 64,
+    "smollm2-135m": {
+        "hidden_size": 576,
+        "intermediate_size": 1536,
+        "num_hidden_layers": 30,
+        "num_attention_heads": 9,
+        "num_key_value_heads": 3,
+        "vocab_size": 49152,
+        "tie_word_embeddings": True,
+    },
+    "tinyllama-1.1b": {
+        "hidden_size": 2048,
+        "intermediate_size": 5632,
+        "num_hidden_layers": 22,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 4,
+        "vocab_size": 32000,
+    },
+    "quick": {
+        "hidden_size": 18,
+        "intermediate_size": 24,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 9,
+        "num_key_value_heads": 3,
+        "vocab_size": 64,
+    },
 }
 
 
@@ -106,6 +118,7 @@ def main() -> None:
     """Measures, prints and writes."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--checkpoint", type=Path, help="Hugging Face folder")
+    parser.add_argument("--size", choices=SIZES, default="smollm2-135m")
     parser.add_argument("--prompt", type=int, default=256, help="tokens")
     parser.add_argument("--new", type=int, default=64, help="tokens")
     parser.add_argument("--batch", type=int, default=1)
@@ -115,13 +128,13 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.prompt, arguments.new, arguments.repeats = 8, 4, 1
+        arguments.size = "quick"
 
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.checkpoint
         if folder is None:
             folder = Path(temporary)
-            sizes = QUICK if arguments.quick else SIZES
-            config = transformers.LlamaConfig(**sizes)
+            config = transformers.LlamaConfig(**SIZES[arguments.size])
             transformers.LlamaForCausalLM(config).save_pretrained(folder)
         contestants = {
             "transformers": reference(folder),

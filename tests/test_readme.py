@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import keras
 import numpy as np
 import transformers
 
@@ -58,6 +59,9 @@ def test_the_recommender_trains_and_recommends(tmp_path, monkeypatch, capsys):
         "new_categories": rng.integers(1, 4, (5, 2)),
         "new_numbers": rng.normal(size=(5, 3)),
     }
+    if keras.backend.backend() == "tensorflow":
+        exec(block("TopKRecommender"), names)
+        assert (tmp_path / "recommender" / "saved_model.pb").exists()
     exec(block("add_items"), names)
     model = names["model"]
     assert model.num_items == interactions.num_items + 5
