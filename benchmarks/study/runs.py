@@ -16,6 +16,7 @@ from keras_bft.training import ResumableTraining
 from keras_bft.training import claim_folder
 from keras_bft.training import fingerprint
 from keras_bft.training import replacing
+from keras_bft.training import with_precision_learning_rate
 from keras_bft.training import write_history
 from study.mechanism import write_context
 from study.mechanism import write_mechanism
@@ -98,15 +99,27 @@ def make_batches(
 
 
 def train(
-    model: Any, data: Dataset, seed: int, folder: Path, settings: Settings
+    model: Any,
+    data: Dataset,
+    seed: int,
+    folder: Path,
+    settings: Settings,
+    precision_rate: float | None = None,
 ) -> dict[str, float]:
     """Trains a built model, or what is left of its training.
+
+    With `precision_rate` the precisions have as many times the learning rate.
 
     Returns:
         What the validation users and the clock say.
     """
     batches = make_batches(model, data.split, seed, settings)
-    model.compile(make_optimizer(settings, len(batches)), make_loss(settings))
+    optimizer = make_optimizer(settings, len(batches))
+    if precision_rate is not None:
+        optimizer = with_precision_learning_rate(
+            optimizer, model, precision_rate
+        )
+    model.compile(optimizer, make_loss(settings))
     last = settings.schedule == "cosine"
     stopping = keras.callbacks.EarlyStopping(
         "val_ndcg@10",
@@ -197,7 +210,8 @@ def run(
         dropout=settings.dropout,
         seed=seed,
     )
-    values = train(model, data, seed, folder, settings)
+    rate = options.get("precision_rate")
+    values = train(model, data, seed, folder, settings, rate)
     ranking = keras_bft.evaluation.rank_targets(
         model,
         split.test_histories,

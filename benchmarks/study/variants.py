@@ -31,8 +31,9 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "plug-in": {"layer_options": {"differentiate_statistics": False}},
     "light": {"form": "light"},
     "no-units": {"carry_units": False},
-    # Not an argument of the models: see `make_model`.
+    # No arguments of the models: `make_model` and the training read them.
     "prior-counts": {"prior_counts": True},
+    "fast-precisions": {"precision_rate": 10.0},
 }
 OPTIONS: dict[str, dict[str, Any]] = {
     **ABLATIONS,
@@ -126,6 +127,7 @@ def make_model(
     """Returns the built model of a name."""
     bayesian, backbone, variant = parse_variant(name)
     prior_counts = variant.pop("prior_counts", False)
+    variant.pop("precision_rate", None)
     model = BACKBONES[backbone](
         len(item_counts) - 1,
         max_length=max_length,
