@@ -13,6 +13,7 @@ from keras_bft.layers import ItemEncoder
 from keras_bft.layers._filter_layer import check_positive
 from keras_bft.losses import FullSoftmax
 from keras_bft.losses import ItemLoss
+from keras_bft.models._device_mesh import check_table_width
 from keras_bft.models._device_mesh import item_layout_map
 from keras_bft.models._export import ExportableModel
 from keras_bft.models._histories import check_histories
@@ -77,6 +78,7 @@ class SequentialRecommender(ExportableModel):
             ("embedding_dim", embedding_dim),
         ):
             check_positive(name, value)
+        check_table_width(embedding_dim)
         self.num_items = num_items
         self.max_length = max_length
         self.embedding_dim = embedding_dim
@@ -140,9 +142,11 @@ class SequentialRecommender(ExportableModel):
         """The layout of the weights for `keras.distribution.ModelParallel`.
 
         The item table is split by channels: every device holds some channels
-        of all items, which takes no padding whatever the number of items. All
-        other weights are on every device. Set the distribution before the
-        model is made. Keras distributes on JAX alone.
+        of all items, which takes no padding whatever the number of items. The
+        optimizer's slots follow it. All other weights are on every device, as
+        is the table of a layer given as `item_embedding` under another name.
+        Set the distribution before the model is made. `recommend` and `score`
+        bring the table to the host. Keras distributes on JAX alone.
 
         Args:
             device_mesh: A `keras.distribution.DeviceMesh`.
@@ -154,7 +158,16 @@ class SequentialRecommender(ExportableModel):
             A `keras.distribution.LayoutMap`.
 
         Raises:
-            ValueError: If the mesh is none or lacks an axis.
+            ValueError: If the mesh is none or lacks an axis. The model raises
+                one if the axis does not divide `embedding_dim`.
+
+        Example:
+
+        >>> mesh = keras.distribution.DeviceMesh(
+        ...     (1, 1), ("batch", "model"), ["cpu:0"])
+        >>> layouts = keras_bft.models.SASRec.get_layout_map(mesh)
+        >>> layouts["sas_rec/item_embedding/embeddings"].axes
+        (None, 'model')
         """
         return item_layout_map(
             device_mesh, model_parallel_dim_name, data_parallel_dim_name
