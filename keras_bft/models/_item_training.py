@@ -1,0 +1,168 @@
+"""Training of recommenders, with a loss that scores the item table itself."""
+
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_bft.data import SequenceDataset
+from keras_bft.layers import ItemEncoder
+from keras_bft.losses import FullSoftmax
+from keras_bft.losses import ItemLoss
+from keras_bft.models._export import ExportableModel
+from keras_bft.models._histories import check_ids
+from keras_bft.typing import Tensor
+
+
+class ItemTraining(ExportableModel):
+    """The part of a recommender that trains it.
+
+    A subclass has the item table, and states that are scored against it.
+    """
+
+    num_items: int
+    num_special_ids: int
+    item_embedding: Any
+    negative_seed: keras.random.SeedGenerator
+
+    @property
+    def num_known_items(self) -> int:
+        """Number of items that have an embedding; the others are new."""
+        known: int = getattr(
+            self.item_embedding, "num_known_items", self.num_items
+        )
+        return known
+
+    def item_table(self) -> Tensor:
+        """Vectors of padding and items, `(num_items + 1, D)`."""
+        raise NotImplementedError
+
+    def compile(
+        self,
+        optimizer: Any = "adam",
+        loss: ItemLoss | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Configures training.
+
+        Args:
+            optimizer: A Keras optimizer. Defaults to Adam.
+            loss: A loss of `keras_bft.losses`. Defaults to `FullSoftmax()`.
+            **kwargs: Other arguments of `keras.Model.compile`.
+
+        Raises:
+            TypeError: If `loss` is not a loss over items.
+        """
+        loss = FullSoftmax() if loss is None else loss
+        if not isinstance(loss, ItemLoss):
+            raise TypeError(
+                "`loss` must be one of `keras_bft.losses`, which score states "
+                f"against the item table. Received: loss={loss!r}"
+            )
+        self._jit_compile_argument = kwargs.get("jit_compile", "auto")
+        super().compile(optimizer=optimizer, loss=loss, **kwargs)
+
+    def get_compile_config(self) -> dict[str, Any]:
+        """Returns the compile arguments, `jit_compile` as it was given.
+
+        Keras keeps what `"auto"` came to on this backend. A model saved on
+        JAX would then compile on torch too, which takes minutes.
+        """
+        config: dict[str, Any] = super().get_compile_config()
+        if config:
+            config["jit_compile"] = self._jit_compile_argument
+        return config
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        """Compiles a loaded model as it was compiled when saved."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if self.built:
+            self.optimizer.build(self.trainable_variables)
+
+    def compute_loss(
+        self,
+        x: Tensor = None,
+        y: Tensor = None,
+        y_pred: Tensor = None,
+        sample_weight: Tensor = None,
+        training: bool = True,
+    ) -> Tensor:
+        """Loss of the next items `y` given the states `y_pred`."""
+        if sample_weight is not None:
+            raise ValueError(
+                "Sample weights are not supported. Set the target of a "
+                "position to 0 to leave it out. "
+                f"Received: sample_weight={sample_weight}"
+            )
+        encoder = self.item_embedding
+        if isinstance(encoder, ItemEncoder):
+            # New items would be learned to be what nobody wants.
+            table = encoder.table(known=True, training=training)
+        else:
+            table = self.item_table()
+        loss = self.loss.from_states(y, y_pred, table, seed=self.negative_seed)
+        for extra in self.losses:
+            loss = loss + ops.sum(ops.cast(extra, "float32"))
+        return loss
+
+    def fit(self, x: Any = None, y: Any = None, **kwargs: Any) -> Any:
+        """Trains the model, as `keras.Model.fit` does.
+
+        Args:
+            x: A `keras_bft.data.SequenceDataset`, or whatever else
+                `keras.Model.fit` takes and yields `(items, next_items)`:
+                a `tf.data.Dataset`, a torch `DataLoader`, a generator, or the
+                arrays themselves. `items` may be `(items, timestamps)` where
+                the model reads them.
+            y: Next items, if `x` is an array; 0 marks no target.
+            **kwargs: Other arguments of `keras.Model.fit`.
+
+        Returns:
+            A Keras `History`.
+
+        Raises:
+            ValueError: If arrays or a `SequenceDataset` hold unknown ids.
+                Other sources are read by Keras and cannot be checked here.
+        """
+        self._check_data(x, y)
+        validation_data = kwargs.get("validation_data")
+        if isinstance(validation_data, (tuple, list)):
+            self._check_data(*validation_data[:2])
+        else:
+            self._check_data(validation_data)
+        if isinstance(x, SequenceDataset):
+            # It shuffles by itself, the same on every backend.
+            kwargs.setdefault("shuffle", False)
+        return super().fit(x, y, **kwargs)
+
+    def evaluate(self, x: Any = None, y: Any = None, **kwargs: Any) -> Any:
+        """Computes the loss, as `keras.Model.evaluate` does.
+
+        Args:
+            x: As in `fit()`.
+            y: As in `fit()`.
+            **kwargs: Other arguments of `keras.Model.evaluate`.
+
+        Returns:
+            The loss, and metrics if there are any.
+
+        Raises:
+            ValueError: As in `fit()`.
+        """
+        self._check_data(x, y)
+        return super().evaluate(x, y, **kwargs)
+
+    def _check_data(self, x: Any, y: Any = None) -> None:
+        """Raises a `ValueError` if unknown ids are seen."""
+        largest = self.num_items + self.num_special_ids
+        if isinstance(x, SequenceDataset):
+            check_ids("x", np.array([x.max_item]), self.num_known_items)
+        elif isinstance(x, (tuple, list)) and self.reads_timestamps:
+            x = x[0]
+        for name, ids, limit in (
+            ("x", x, largest),
+            ("y", y, self.num_known_items),
+        ):
+            if isinstance(ids, np.ndarray):
+                check_ids(name, ids, limit)
