@@ -8,6 +8,7 @@ import gzip
 import os
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 import torch
@@ -67,13 +68,28 @@ def test_smollm2_is_that_of_transformers(checkpoint):
         want = model(torch.tensor(text, dtype=torch.long)).logits.numpy()
     assert np.abs(logits_of(lm, text) - want).max() < 2e-3
 
+    losses = []
+    for strength in (0.0, 1.0):
+        set_strength(lm, strength)
+        lm.calibrate(text)
+        losses.append(-np.nanmean(lm.score(text).log_likelihood))
+    exact = torch.log_softmax(torch.tensor(want[0, :-1]).double(), -1)
+    chosen = exact[np.arange(TEXT - 1), text[0, 1:].astype(int)]
+    assert losses[0] == pytest.approx(-float(chosen.mean()), abs=1e-4)
+    assert losses[0] < losses[1] < losses[0] + 0.1
+
+
+def test_it_generates_what_transformers_does(checkpoint, tmp_path):
+    model, folder, ids = checkpoint
+    if keras.backend.backend() != "torch":
+        model, folder = first_layers(model, 6, tmp_path / "short")
+    lm = BFTLlamaCausalLM.from_preset(folder, preprocessor=None)
     starts = np.linspace(0, len(ids) - PROMPT, NUM_PROMPTS, dtype=int)
     prompts = np.stack([ids[start : start + PROMPT] for start in starts])
     inputs = np.zeros((NUM_PROMPTS, PROMPT + CONTINUATION), "int32")
     inputs[:, :PROMPT] = prompts
     mask = np.zeros_like(inputs)
     mask[:, :PROMPT] = 1
-    lm.preprocessor = None
     lm.compile(sampler="greedy")
     got = lm.generate(
         {"token_ids": inputs, "padding_mask": mask}, stop_token_ids=None
@@ -91,15 +107,15 @@ def test_smollm2_is_that_of_transformers(checkpoint):
         size = PROMPT + (int(np.argmax(ends)) if ends.any() else CONTINUATION)
         np.testing.assert_array_equal(ours[:size], theirs[:size])
 
-    losses = []
-    for strength in (0.0, 1.0):
-        set_strength(lm, strength)
-        lm.calibrate(text)
-        losses.append(-np.nanmean(lm.score(text).log_likelihood))
-    exact = torch.log_softmax(torch.tensor(want[0, :-1]).double(), -1)
-    chosen = exact[np.arange(TEXT - 1), text[0, 1:].astype(int)]
-    assert losses[0] == pytest.approx(-float(chosen.mean()), abs=1e-4)
-    assert losses[0] < losses[1] < losses[0] + 0.1
+
+def first_layers(model, number, folder):
+    """The model with its first layers: all take minutes and GB to compile."""
+    config = model.config.to_dict() | {"num_hidden_layers": number}
+    short = transformers.LlamaForCausalLM(transformers.LlamaConfig(**config))
+    short.load_state_dict(model.state_dict(), strict=False)
+    short.tie_weights()
+    short.save_pretrained(folder)
+    return short.eval(), folder
 
 
 def lm_end_tokens(model):
