@@ -142,8 +142,8 @@ class ExportableModel(keras.Model):
         As `keras.Model.export` does, with the inputs known: `items`,
         `(batch, length)` int32, and `timestamps`, if the model reads them. Pad
         with 0 at either side, up to `max_length`; a longer one is the
-        server's to cut. Any batch size and length run but with LiteRT from
-        PyTorch, which has those of `input_signature`.
+        server's to cut. Any batch size and length run, but with LiteRT those of
+        `input_signature`, which has to be given.
 
         | | TensorFlow | JAX | PyTorch |
         |---|---|---|---|
@@ -151,7 +151,7 @@ class ExportableModel(keras.Model):
         | `"onnx"` | yes, with tf2onnx | no | yes, with onnxscript |
         | `"openvino"` | yes | no | yes |
         | `"torch"` | no | no | yes, sequences of two items or more |
-        | `"litert"` | with the Flex delegate | no | not tried |
+        | `"litert"` | yes, of one shape | no | not tried |
 
         OpenVINO computes in bfloat16 where the processor can, unless the
         model is compiled with `{"INFERENCE_PRECISION_HINT": "f32"}`.
@@ -162,13 +162,25 @@ class ExportableModel(keras.Model):
             format: As above. Defaults to `"tf_saved_model"`.
             verbose: Whether to print a message.
             input_signature: As in `keras.Model.export`. Defaults to any
-                batch size and length.
+                batch size and length. For LiteRT
+                `[keras.InputSpec(shape=(1, 50), dtype="int32", name="items")]`
+                or another shape.
             **kwargs: Other arguments of `keras.Model.export`.
 
         Raises:
             NotImplementedError: If the format does not work on this backend.
+            ValueError: If LiteRT is given no `input_signature`.
         """
         check_supported(format, self.takes_top_k)
+        if format == "litert" and input_signature is None:
+            # With a length left open TensorFlow writes operations that the
+            # LiteRT runtime does not have.
+            raise ValueError(
+                "LiteRT runs one batch size and length, so `input_signature` "
+                "must be given, such as `[keras.InputSpec(shape=(1, 50), "
+                'dtype="int32", name="items")]`. Received: '
+                f"format={format!r}, input_signature=None"
+            )
         # `torch.export` takes what a first call does for the model's own.
         items = np.ones((1, 1), "int32")
         self((items, items) if self.reads_timestamps else items)

@@ -148,6 +148,43 @@ def test_a_server_computes_what_the_model_does(format, tmp_path):
                 )
 
 
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="Keras writes it there")
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["sasrec-top", "plain-hstu"])
+def test_litert_computes_what_the_model_does(kind, tmp_path):
+    interpreter = pytest.importorskip("ai_edge_litert.interpreter")
+    model = make(kind)
+    path = str(tmp_path / "model.tflite")
+    for shape in SHAPES:
+        signature = [keras.InputSpec(shape=shape, dtype="int32", name="items")]
+        model.export(
+            path, format="litert", verbose=False, input_signature=signature
+        )
+        runtime = interpreter.Interpreter(path)
+        runtime.allocate_tensors()
+        [items] = make_inputs(model, *shape)
+        [given] = runtime.get_input_details()
+        runtime.set_tensor(given["index"], items)
+        runtime.invoke()
+        outputs = model(items)
+        if not isinstance(outputs, tuple):
+            outputs = (outputs,)
+        served = {
+            (detail["dtype"], tuple(detail["shape"])): runtime.get_tensor(
+                detail["index"]
+            )
+            for detail in runtime.get_output_details()
+        }
+        assert len(served) == len(outputs)
+        for output in outputs:
+            value = keras.ops.convert_to_numpy(output)
+            np.testing.assert_allclose(
+                served[value.dtype.type, value.shape], value, atol=1e-5
+            )
+    with pytest.raises(ValueError, match="`input_signature` must be given"):
+        model.export(path, format="litert")
+
+
 @pytest.mark.parametrize("kind", list(TOP_K))
 def test_top_k_is_what_the_model_recommends(kind):
     model = make(kind)
