@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 import keras_bft
-from _sft_questions import padded
+from _sft_questions import padded_rows
 from keras_bft.models import BFTLlamaBackbone
 from keras_bft.models import BFTLlamaCausalLM
 
@@ -76,8 +76,7 @@ def prepare(
 ) -> list[keras.callbacks.Callback]:
     """Calibrates, adds adapters and compiles; returns the callbacks."""
     if lm.backbone.bayesian:
-        some = rows[:16]
-        lm.calibrate(padded(some), padded([row * 0 + 1 for row in some]))
+        lm.calibrate(**padded_rows(rows[:16]))
     if arguments.lora_rank:
         lm.backbone.enable_lora(arguments.lora_rank)
     updates = max(1, steps // (arguments.accumulate or 1))

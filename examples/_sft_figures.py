@@ -8,6 +8,7 @@ import numpy as np
 
 from _sft_questions import Rows
 from _sft_questions import padded
+from _sft_questions import padded_rows
 from keras_bft import diagnostics
 
 # Rows that are looked at, and all of a size.
@@ -19,11 +20,7 @@ def write_figures(lm: Any, rows: Rows, folder: Path) -> None:
 
     Each as data (`.csv`) and as a picture.
     """
-    chosen = rows.train[:_ROWS]
-    inputs = {
-        "token_ids": padded(chosen),
-        "padding_mask": padded([row * 0 + 1 for row in chosen]),
-    }
+    inputs = padded_rows(rows.train[:_ROWS])
     sinks = diagnostics.attention_sinks(lm, inputs)
     _write(
         folder / "sinks.csv",
@@ -67,7 +64,7 @@ def _write_roc(lm: Any, rows: Rows, folder: Path) -> None:
     answers = padded(rows.train_mask[: len(chosen)])
     if not corrupted.any():
         return
-    scores = lm.score(padded(chosen), padded([row * 0 + 1 for row in chosen]))
+    scores = lm.score(**padded_rows(chosen))
     curves = {
         "low precision": diagnostics.roc_curve(
             -scores.log_precision, corrupted, answers

@@ -36,6 +36,14 @@ class Rows(NamedTuple):
     questions: list[Question]
 
 
+def padded_rows(rows: list[np.ndarray]) -> dict[str, np.ndarray]:
+    """Rows of ids as the inputs of a model."""
+    return {
+        "token_ids": padded(rows),
+        "padding_mask": padded([np.ones(len(row), "int32") for row in rows]),
+    }
+
+
 def padded(parts: list[np.ndarray]) -> np.ndarray:
     """Rows as one array, with zeros on the right, int32."""
     array = np.zeros((len(parts), max(map(len, parts))), "int32")

@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from keras_bft.diagnostics.plots import COLORS
+from keras_bft.diagnostics.plots import MARKERS
 from study.results import Study
-
-# Okabe and Ito, told apart with any colour vision; markers differ, too.
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-MARKERS = "osD^vP"
 
 
 def write_figures(studies: list[Study], output: Path) -> list[str]:

@@ -9,16 +9,21 @@ import numpy as np
 class BucketedDataset(keras.utils.PyDataset):
     """Base of data sets whose batches are planned anew for each epoch.
 
-    A subclass sets `shuffle` and `seed`, gives `_bucket_rows`, and then sets
+    A subclass sets `bucket_lengths`, gives `_bucket_rows`, and then sets
     `epoch`.
 
     Args:
+        shuffle: Whether to shuffle.
+        seed: Seed of the shuffling, at least 0.
         **kwargs: Arguments of `keras.utils.PyDataset`.
     """
 
-    shuffle: bool
-    seed: int
     bucket_lengths: list[int]
+
+    def __init__(self, shuffle: bool, seed: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.shuffle = shuffle
+        self.seed = seed
 
     def _bucket_rows(self) -> list[tuple[np.ndarray, int]]:
         """Rows of each bucket, and how many of them make a batch."""

@@ -91,14 +91,12 @@ class SequenceDataset(BucketedDataset):
         timestamps: Iterable[Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(shuffle, seed, **kwargs)
         sequences = list(sequences)
         check_at_least_one("max_length", max_length)
         check_at_least_one("batch_size", batch_size)
         self.max_length = max_length
         self.batch_size = batch_size
-        self.shuffle = shuffle
-        self.seed = seed
 
         items, ends, lengths = flatten_sequences(sequences)
         has_target = lengths >= 2

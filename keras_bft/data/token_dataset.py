@@ -60,12 +60,10 @@ class TokenDataset(BucketedDataset):
         max_buckets: int = 4,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(shuffle, seed, **kwargs)
         check_at_least_one("tokens_per_batch", tokens_per_batch)
         check_at_least_one("max_buckets", max_buckets)
         self.tokens_per_batch = tokens_per_batch
-        self.shuffle = shuffle
-        self.seed = seed
         self.pad_id = pad_id
         self._rows = [np.asarray(row) for row in token_ids]
         for index, row in enumerate(self._rows):

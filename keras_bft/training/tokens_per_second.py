@@ -49,27 +49,27 @@ class TokensPerSecond(keras.callbacks.Callback):
     ) -> None:
         """Starts the clock."""
         self._start = self._after_first = time.perf_counter()
-        self._counts: list[int] = []
+        self._first = self._total = 0
 
     def on_train_batch_end(
         self, batch: int, logs: dict[str, Any] | None = None
     ) -> None:
         """Shows the rate so far."""
         now = self._last = time.perf_counter()
-        if not self._counts:
-            self._after_first = now
         if isinstance(self.tokens, int):
             count = self.tokens
         else:
             count = self.tokens.num_tokens(batch)
-        self._counts.append(count)
+        self._total += count
+        if self._after_first == self._start:
+            self._after_first, self._first = now, count
         if logs is not None:
-            logs["tokens_per_second"] = sum(self._counts) / (now - self._start)
+            logs["tokens_per_second"] = self._total / (now - self._start)
 
     def on_epoch_end(
         self, epoch: int, logs: dict[str, Any] | None = None
     ) -> None:
         """Reports the rate of the epoch."""
-        if logs is not None and len(self._counts) > 1:
-            seconds = self._last - self._after_first
-            logs["tokens_per_second"] = sum(self._counts[1:]) / seconds
+        seconds = self._last - self._after_first
+        if logs is not None and seconds > 0:
+            logs["tokens_per_second"] = (self._total - self._first) / seconds
