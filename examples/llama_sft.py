@@ -49,8 +49,8 @@ def train(
     rows: Rows,
     folder: Path,
     arguments: argparse.Namespace,
-) -> float:
-    """Trains what is left to train and returns the held-out loss."""
+) -> dict[str, float]:
+    """Trains what is left to train; returns held-out loss and tokens."""
     budget = arguments.tokens_per_batch
     dataset = TokenDataset(
         rows.train, rows.train_mask, budget, seed=arguments.seed
@@ -72,7 +72,11 @@ def train(
         callbacks=[*callbacks, TokensPerSecond(dataset), training],
     )
     write_history(training.history, folder / "history.csv")
-    return training.history[-1]["val_crossentropy"]
+    tokens = sum(dataset.num_tokens(index) for index in range(len(dataset)))
+    return {
+        "held_out_loss": training.history[-1]["val_crossentropy"],
+        "tokens": arguments.epochs * tokens,
+    }
 
 
 def answer(
@@ -111,11 +115,11 @@ def run(arm: str, rows: Rows, arguments: argparse.Namespace) -> Path:
             print(f"\n{arm}, learning rate {rate:g}")
             keras.utils.clear_session(free_memory=True)
             lm = load_model(arm, arguments)
-            loss = train(lm, arm, rate, rows, folder, arguments)
+            trained = train(lm, arm, rate, rows, folder, arguments)
             answer(lm, rows, folder, arguments)
             write_figures(lm, rows, folder)
             with replacing(summary) as part:
-                part.write_text(json.dumps({"held_out_loss": loss}))
+                part.write_text(json.dumps(trained))
             (folder / "checkpoint.npz").unlink()
         losses[folder] = json.loads(summary.read_text())["held_out_loss"]
     return min(losses, key=losses.__getitem__)

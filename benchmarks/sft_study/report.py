@@ -99,12 +99,11 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
         answers, history = (
             _rows(folder / f"{name}.csv") for name in ("answers", "history")
         )
-        rate = float(history[-1]["tokens_per_second"])
-        seconds = sum(float(epoch["seconds"]) for epoch in history)
+        summary = json.loads((folder / "summary.json").read_text())
         found[row["arm"]] = {
             "loss": float(row["held_out_loss"]),
-            "rate": rate,
-            "tokens": rate * seconds,
+            "rate": float(history[-1]["tokens_per_second"]),
+            "tokens": summary["tokens"],
             **{n: [float(a[n]) for a in answers] for n in METRICS},
         }
     return found

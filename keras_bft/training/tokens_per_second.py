@@ -48,8 +48,9 @@ class TokensPerSecond(keras.callbacks.Callback):
         self, epoch: int, logs: dict[str, Any] | None = None
     ) -> None:
         """Starts the clock."""
-        self._start = self._after_first = time.perf_counter()
-        self._first = self._total = 0
+        self._start = self._after_first = self._last = time.perf_counter()
+        self._first: int | None = None
+        self._total = 0
 
     def on_train_batch_end(
         self, batch: int, logs: dict[str, Any] | None = None
@@ -61,7 +62,7 @@ class TokensPerSecond(keras.callbacks.Callback):
         else:
             count = self.tokens.num_tokens(batch)
         self._total += count
-        if self._after_first == self._start:
+        if self._first is None:
             self._after_first, self._first = now, count
         if logs is not None:
             logs["tokens_per_second"] = self._total / (now - self._start)
@@ -72,4 +73,5 @@ class TokensPerSecond(keras.callbacks.Callback):
         """Reports the rate of the epoch."""
         seconds = self._last - self._after_first
         if logs is not None and seconds > 0:
-            logs["tokens_per_second"] = (self._total - self._first) / seconds
+            after_first = self._total - (self._first or 0)
+            logs["tokens_per_second"] = after_first / seconds

@@ -2,15 +2,13 @@
 
 import json
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 
 from keras_bft.models import SASRec
+from tests import eight_devices
 
 CODE = """
 import json
@@ -79,24 +77,9 @@ print(json.dumps(found))
 """
 
 
-@pytest.mark.skipif(
-    keras.backend.backend() != "jax", reason="only JAX distributes"
-)
+@eight_devices.only_jax
 def test_devices_together_give_the_losses_and_items_of_one():
-    flags = os.environ.get("XLA_FLAGS", "")
-    result = subprocess.run(
-        [sys.executable, "-c", CODE],
-        env=os.environ
-        | {
-            "KERAS_BACKEND": "jax",
-            "JAX_PLATFORMS": "cpu",
-            "XLA_FLAGS": f"{flags} --xla_force_host_platform_device_count=8",
-        },
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-    )
-    assert result.returncode == 0, result.stderr[-3000:]
+    result = eight_devices.run(CODE, os.environ.get("XLA_FLAGS", ""))
     assert "mix of local" not in result.stderr
     found = json.loads(result.stdout.splitlines()[-1])
     error = found.pop("error")

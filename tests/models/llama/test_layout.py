@@ -1,15 +1,12 @@
 """The decoder on several devices gives what it gives on one."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import keras
 import pytest
 
 from keras_bft.models import BFTLlamaBackbone
+from tests import eight_devices
 
 CODE = """
 import json
@@ -71,23 +68,9 @@ print(json.dumps([
 """
 
 
-@pytest.mark.skipif(
-    keras.backend.backend() != "jax", reason="only JAX distributes"
-)
+@eight_devices.only_jax
 def test_devices_together_give_the_loss_of_one():
-    result = subprocess.run(
-        [sys.executable, "-c", CODE],
-        env=os.environ
-        | {
-            "KERAS_BACKEND": "jax",
-            "JAX_PLATFORMS": "cpu",
-            "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
-        },
-        cwd=Path(__file__).parents[3],
-        capture_output=True,
-        text=True,
-    )
-    assert result.returncode == 0, result.stderr[-3000:]
+    result = eight_devices.run(CODE)
     [one, _], [data, _], [model, layouts] = json.loads(
         result.stdout.splitlines()[-1]
     )
