@@ -8,6 +8,7 @@ import numpy as np
 
 from keras_bft.data._bucketed_dataset import BucketedDataset
 from keras_bft.data._bucketed_dataset import check_at_least_one
+from keras_bft.data._row_weights import check_row_weights
 from keras_bft.data.buckets import choose_bucket_lengths
 
 
@@ -74,7 +75,9 @@ class TokenDataset(BucketedDataset):
                 )
         if not self._rows:
             raise ValueError("`token_ids` must have rows. Received: none")
-        self._weights = _check_weights(sample_weights, self._rows)
+        self._weights = check_row_weights(
+            sample_weights, self._rows, "a", "row"
+        )
         lengths = np.array([len(row) - 1 for row in self._rows])
         if lengths.max() > tokens_per_batch:
             raise ValueError(
@@ -140,30 +143,3 @@ class TokenDataset(BucketedDataset):
             targets,
             weights,
         )
-
-
-def _check_weights(
-    sample_weights: Sequence[Any] | None, rows: list[np.ndarray]
-) -> list[np.ndarray]:
-    if sample_weights is None:
-        return [np.ones(len(row), "float32") for row in rows]
-    if len(sample_weights) != len(rows):
-        raise ValueError(
-            "`sample_weights` must have an entry for each row. Received: "
-            f"{len(rows)} rows and {len(sample_weights)} entries"
-        )
-    checked = []
-    for index, (weights, row) in enumerate(
-        zip(sample_weights, rows, strict=True)
-    ):
-        weights = np.asarray(weights, "float32")
-        if weights.shape != row.shape or not (
-            np.isfinite(weights).all() and (weights >= 0).all()
-        ):
-            raise ValueError(
-                "The weights of a row must be as many as its tokens and "
-                f"finite, from 0 on. Received: sample_weights[{index}]="
-                f"{weights!r:.200} for {len(row)} tokens"
-            )
-        checked.append(weights)
-    return checked

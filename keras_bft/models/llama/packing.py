@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_bft.data._row_weights import check_row_weights
 from keras_bft.models.llama._rows import check_length
 
 
@@ -119,11 +120,6 @@ def _check_examples(
         raise ValueError(
             "`token_ids` must have at least one example. Received: token_ids=[]"
         )
-    if sample_weights is not None and len(sample_weights) != len(token_ids):
-        raise ValueError(
-            "`sample_weights` must have an entry for each example. Received: "
-            f"{len(token_ids)} examples and {len(sample_weights)} entries"
-        )
     examples = []
     for index, example in enumerate(token_ids):
         ids = np.asarray(example)
@@ -137,18 +133,6 @@ def _check_examples(
                 "The ids must be from 0 on and fit in 32 bits. Received: "
                 f"token_ids[{index}]={example!r:.200}"
             )
-        if sample_weights is None:
-            weights = np.ones(len(ids), "float32")
-        else:
-            weights = np.asarray(sample_weights[index], "float32")
-            if weights.shape != ids.shape or not (
-                np.isfinite(weights).all() and (weights >= 0).all()
-            ):
-                raise ValueError(
-                    "The weights of an example must be as many as its tokens "
-                    "and finite, from 0 on. Received: "
-                    f"sample_weights[{index}]={sample_weights[index]!r:.200} "
-                    f"for {len(ids)} tokens"
-                )
-        examples.append((ids, weights))
-    return examples
+        examples.append(ids)
+    weights = check_row_weights(sample_weights, examples, "an", "example")
+    return list(zip(examples, weights, strict=True))
