@@ -18,6 +18,7 @@ largest catalogue. It is read from /proc, so it needs Linux.
 
 import argparse
 import csv
+import gc
 import os
 import time
 from collections.abc import Callable
@@ -120,6 +121,8 @@ def measure_memory(model: keras.Model, k: int, num_users: int) -> list[Row]:
             )
         ),
     }
+    # What an earlier model left must not be given back while this one works.
+    gc.collect()
     before = memory("VmRSS")
     rows: list[Row] = []
     for name, work in works.items():

@@ -31,5 +31,6 @@ def test_quick_run_writes_times_and_memory(tmp_path, monkeypatch, capsys):
     assert list(memory) == ["recommend, 4 users", "rank_targets, 4 users"]
     for row in memory.values():
         assert row["num_items"] == "60"
-        assert 0 <= float(row["memory_mib"]) < 2048
+        # Not above zero at this size: other tests' memory may be given back.
+        assert abs(float(row["memory_mib"])) < 2048
     assert "p99" in capsys.readouterr().out
