@@ -10,9 +10,11 @@ from keras_bft import models
 from keras_bft import ops
 from keras_bft import training
 from keras_bft._version import __version__
+from keras_bft.models import convert
 
 __all__ = [
     "__version__",
+    "convert",
     "data",
     "diagnostics",
     "evaluation",

@@ -64,7 +64,7 @@ def _first_run(study: Study) -> Run:
 def _study_parts(study: Study) -> list[str]:
     parts = [
         "### Overall",
-        _table(
+        markdown_table(
             ["model", "settings", "seeds", *map(str.upper, METRICS)]
             + ["validation NDCG@10", "best epoch", "s/epoch"],
             [_overall_row(name, runs) for name, runs in study.models.items()],
@@ -75,7 +75,7 @@ def _study_parts(study: Study) -> list[str]:
         rows = [row for row in table.rows if row.metric in METRICS]
         parts.append(f"### {second} minus {first}")
         parts.append(
-            _table(
+            markdown_table(
                 ["users", "number", "measure", first, second]
                 + ["difference", "relative"],
                 [
@@ -154,7 +154,7 @@ def _means(
             for value, by_group in means.items()
         ]
         parts.append(f"### {title.format(name)}")
-        parts.append(_table([first, *groups], rows))
+        parts.append(markdown_table([first, *groups], rows))
     return parts
 
 
@@ -170,7 +170,7 @@ def _ablations(study: Study) -> list[str]:
     for base, names in changed.items():
         rows = [_ablation_row(study, base, part, name) for part, name in names]
         parts.append(f"### {base} with one thing changed")
-        parts.append(_table(header, rows))
+        parts.append(markdown_table(header, rows))
     return parts
 
 
@@ -187,7 +187,8 @@ def _ablation_row(study: Study, base: str, part: str, name: str) -> list[str]:
     return row
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Returns a table in Markdown."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 

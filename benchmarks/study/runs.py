@@ -165,6 +165,46 @@ def train(
     }
 
 
+def claim_run(
+    name: str, data: Dataset, seed: int, settings: Settings, output: Path
+) -> Path:
+    """Returns the folder of a run, `output/data/model/settings/seed`.
+
+    Raises:
+        ValueError: If the folder holds a run with other settings.
+    """
+    # Colons are not allowed in the names of files everywhere.
+    folder = output / data.name / name.replace(":", "+") / settings.label
+    folder = folder / f"seed{seed}"
+    _, backbone, _ = parse_variant(name)
+    claim_folder(
+        folder,
+        {
+            **settings.of_model(backbone),
+            "model": name,
+            "seed": seed,
+            "backend": keras.backend.backend(),
+            "data": fingerprint(
+                data.interactions.user_codes, data.interactions.item_codes
+            ),
+        },
+    )
+    return folder
+
+
+def build(name: str, data: Dataset, seed: int, settings: Settings) -> Any:
+    """Returns the model of a run as it is before training."""
+    keras.utils.set_random_seed(seed)
+    return make_model(
+        name,
+        data.split.train_item_counts(data.interactions.num_items),
+        settings.max_length,
+        embedding_dim=settings.dim,
+        dropout=settings.dropout,
+        seed=seed,
+    )
+
+
 def run(
     name: str, data: Dataset, seed: int, settings: Settings, output: Path
 ) -> dict[str, float]:
@@ -178,38 +218,15 @@ def run(
     Raises:
         ValueError: If the folder holds a run with other settings.
     """
-    # Colons are not allowed in the names of files everywhere.
-    folder = output / data.name / name.replace(":", "+") / settings.label
-    folder = folder / f"seed{seed}"
+    folder = claim_run(name, data, seed, settings, output)
     interactions, split = data.interactions, data.split
     bayesian, backbone, options = parse_variant(name)
-    claim_folder(
-        folder,
-        {
-            **settings.of_model(backbone),
-            "model": name,
-            "seed": seed,
-            "backend": keras.backend.backend(),
-            "data": fingerprint(
-                interactions.user_codes, interactions.item_codes
-            ),
-        },
-    )
     print(f"\n{data.name}: {name}, seed {seed}, {settings.label}", flush=True)
     summary = folder / "summary.json"
     if summary.exists():
         print("Finished before.")
         return json.loads(summary.read_text())
-    counts = split.train_item_counts(interactions.num_items)
-    keras.utils.set_random_seed(seed)
-    model = make_model(
-        name,
-        counts,
-        settings.max_length,
-        embedding_dim=settings.dim,
-        dropout=settings.dropout,
-        seed=seed,
-    )
+    model = build(name, data, seed, settings)
     rate = options.get("precision_rate")
     values = train(model, data, seed, folder, settings, rate)
     ranking = keras_bft.evaluation.rank_targets(
@@ -227,7 +244,11 @@ def run(
     # The traced batches hold items alone.
     if reports and not model.reads_timestamps:
         write_mechanism(
-            model, split.test_histories, counts, settings.num_traced, folder
+            model,
+            split.test_histories,
+            split.train_item_counts(interactions.num_items),
+            settings.num_traced,
+            folder,
         )
         if backbone == "sasrec":
             write_context(

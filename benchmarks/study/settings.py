@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import itertools
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,13 +58,10 @@ class Settings:
         return values
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Returns the parser of the command line."""
+def make_parser(description: str) -> argparse.ArgumentParser:
+    """Returns a parser of what models are trained, on what and how."""
     parser = argparse.ArgumentParser(
-        description=(
-            "Trains recommenders with and without the filter on any data and "
-            "writes tables and figures."
-        ),
+        description=description,
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     add = parser.add_argument
@@ -108,17 +106,31 @@ def make_parser() -> argparse.ArgumentParser:
     add("--include-seen", dest="filter_seen", action="store_false")
     add("--num-traced", type=int, default=1024, help="users of the mechanism")
     add("--output", type=Path, default=Path("study"))
-    add("--report-only", action="store_true", help="train nothing")
     add("--quick", action="store_true", help="tiny data and models as defaults")
     return parser
 
 
 def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
-    """Reads the command line."""
-    parser = make_parser()
+    """Reads the command line of the study."""
+    parser = make_parser(
+        "Trains recommenders with and without the filter on any data and "
+        "writes tables and figures."
+    )
+    parser.add_argument(
+        "--report-only", action="store_true", help="train nothing"
+    )
+    return read(parser, argv)
+
+
+def read(
+    parser: argparse.ArgumentParser,
+    argv: list[str] | None,
+    quick: Mapping[str, Any] = QUICK,
+) -> argparse.Namespace:
+    """Reads a command line, with other defaults if it says `--quick`."""
     arguments = parser.parse_args(argv)
     if arguments.quick:
-        parser.set_defaults(**QUICK)
+        parser.set_defaults(**quick)
         arguments = parser.parse_args(argv)
     if arguments.negatives is None:
         arguments.negatives = NEGATIVES[arguments.loss]

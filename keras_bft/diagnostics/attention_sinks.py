@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_bft.diagnostics._padding import real_tokens
 from keras_bft.diagnostics.trace import trace
 
 _WEIGHTS = ("kriging_weights", "attention_weights")
@@ -67,24 +68,3 @@ def attention_sinks(
             f"Received: model={model}"
         )
     return sinks
-
-
-def real_tokens(
-    inputs: Any, padding_mask: Any, shape: tuple[int, ...]
-) -> np.ndarray:
-    """Where a batch has tokens, `(B, T)` bool.
-
-    Raises:
-        ValueError: If the mask has another shape.
-    """
-    if padding_mask is None and isinstance(inputs, dict):
-        padding_mask = inputs.get("padding_mask")
-    if padding_mask is None:
-        return np.ones(shape, bool)
-    mask = np.asarray(padding_mask) != 0
-    if mask.shape != shape:
-        raise ValueError(
-            f"`padding_mask` must have the shape {shape}. "
-            f"Received: padding_mask of shape {mask.shape}"
-        )
-    return mask

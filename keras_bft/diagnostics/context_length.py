@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_bft.diagnostics.attention_sinks import real_tokens
+from keras_bft.diagnostics._padding import real_tokens
 from keras_bft.diagnostics.trace import trace
 
 _VALUES = ("gain", "effective_sample_size", "gate")

@@ -1,17 +1,17 @@
-"""Pictures of what the filter does. They need matplotlib, the extra `viz`."""
+"""Pictures of sinks, context curves and ROC. They need the extra `viz`."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from keras_bft._extras import import_extra
+from keras_bft.diagnostics._figure import COLORS as COLORS
+from keras_bft.diagnostics._figure import MARKERS as MARKERS
+from keras_bft.diagnostics._figure import finished as _finished
+from keras_bft.diagnostics._figure import line_style as _style
+from keras_bft.diagnostics._figure import make_axes as _axes
 from keras_bft.diagnostics.context_length import ContextCurve
 from keras_bft.diagnostics.roc import RocCurve
-
-# Okabe and Ito, told apart with any colour vision; markers differ, too.
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-MARKERS = "osD^vP"
 
 
 def plot_attention_sinks(
@@ -81,6 +81,7 @@ def plot_context_curves(
     for place, (name, curve) in enumerate(curves.items()):
         axes.plot(curve.visible, curve.mean, label=name, **_style(place))
     axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.set_xlabel("visible tokens, from")
     axes.set_ylabel(label)
     return _finished(axes)
@@ -117,27 +118,3 @@ def plot_roc(curves: Mapping[str, RocCurve], axes: Any = None) -> Any:
     axes.set_ylabel("share of corrupted tokens flagged")
     axes.set_aspect("equal")
     return _finished(axes)
-
-
-def _axes(axes: Any) -> Any:
-    if axes is not None:
-        return axes
-    pyplot = import_extra("matplotlib.pyplot", "viz")
-    _, axes = pyplot.subplots(figsize=(5.5, 4), layout="constrained")
-    return axes
-
-
-def _style(place: int) -> dict[str, Any]:
-    return {
-        "color": COLORS[place % len(COLORS)],
-        "marker": MARKERS[place // len(COLORS) % len(MARKERS)],
-        "markersize": 4,
-    }
-
-
-def _finished(axes: Any) -> Any:
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.3)
-    if axes.get_legend_handles_labels()[1]:
-        axes.legend(frameon=False, fontsize="small")
-    return axes

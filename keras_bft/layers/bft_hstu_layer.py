@@ -278,17 +278,22 @@ class BFTHSTULayer(FilterLayer):
         innovation, observed, *updated = self.attention(
             state, log_precision, strength=self.strength, **options
         )
-        report(self, observation_log_precision=observed)
+        reported = {"observation_log_precision": observed}
         state, log_precision = self.residual(
             state, log_precision, innovation, observed, strength=self.strength
         )
         if not given:
+            report(self, **reported)
             return (state, *updated) if updated else state
         if self.precision == "channel":
             log_precision = ops.broadcast_to(log_precision, ops.shape(state))
         log_precision = predict_log_precision(
             log_precision, None, self.log_process_noise
         )
+        reported["log_precision"] = log_precision
+        if self.log_process_noise is not None:
+            reported["log_process_noise"] = self.log_process_noise
+        report(self, **reported)
         return (state, log_precision, *updated)
 
     def make_cache(self, batch_size: int, length: int) -> dict[str, Tensor]:

@@ -218,7 +218,10 @@ class PrecisionFeedForward(FilterLayer):
         log_precision = predict_log_precision(
             log_precision, jacobian, self.log_process_noise
         )
-        report(self, update=update, log_precision=log_precision)
+        reported = {"update": update, "log_precision": log_precision}
+        if self.log_process_noise is not None:
+            reported["log_process_noise"] = self.log_process_noise
+        report(self, **reported)
         return predicted, log_precision
 
     def weight_statistics(self) -> list[Tensor]:

@@ -5,6 +5,8 @@ from typing import Any
 
 from keras_bft._extras import import_extra
 from keras_bft.models.bert4rec import BERT4Rec
+from keras_bft.models.confidence import Confidence
+from keras_bft.models.convert import convert
 from keras_bft.models.hstu import HSTU
 from keras_bft.models.sasrec import SASRec
 from keras_bft.models.sequential_recommender import SequentialRecommender
@@ -26,10 +28,12 @@ __all__ = [
     "BFTLlamaCausalLM",
     "BFTLlamaCausalLMPreprocessor",
     "BFTLlamaTokenizer",
+    "Confidence",
     "SASRec",
     "SequentialRecommender",
     "TopKRecommender",
     "UserState",
+    "convert",
 ]
 
 

@@ -25,8 +25,10 @@ class CachedEncoder(keras.Model):
             held, or nothing for users of whom nothing is held.
 
     Returns:
-        The normalised state after the last new item, `(B, D)`, and for each
-        layer what its cache has to hold of the new items, `(B, T, ...)`.
+        Dict of `"state"`, the state after the last new item that scores,
+        `(B, D)`; `"log_precision"`, that of its channels, `(B, D)` float32, if
+        the model has one; and `"caches"`, for each layer what its cache has to
+        hold of the new items, `(B, T, ...)`.
     """
 
     def __init__(self, recommender: Any) -> None:
@@ -34,9 +36,7 @@ class CachedEncoder(keras.Model):
         self.recommender = recommender
         self.built = True
 
-    def call(
-        self, inputs: dict[str, Any]
-    ) -> tuple[Tensor, list[dict[str, Tensor]]]:
+    def call(self, inputs: dict[str, Any]) -> dict[str, Any]:
         model = self.recommender
         items, num_held = inputs["items"], inputs["num_held"]
         batch, length = ops.shape(items)
@@ -66,15 +66,23 @@ class CachedEncoder(keras.Model):
             )
             log_precision = rest[0] if rest else None
             kept.append(
-                {name: _storable(x[:, first:]) for name, x in cache.items()}
+                {name: storable(x[:, first:]) for name, x in cache.items()}
             )
         count = ops.sum(ops.cast(real, "int32"), axis=1)
         last = ops.maximum(count - 1, 0)[:, None, None]
         state = ops.take_along_axis(state, last, axis=1)
-        return _storable(model.final_norm(state)[0][:, 0]), kept
+        # What Keras predicts cannot be `None`.
+        outputs = {"caches": kept}
+        if log_precision is None:
+            state, _ = model.read_out(state)
+        else:
+            log_precision = ops.take_along_axis(log_precision, last, axis=1)
+            state, log_precision = model.read_out(state, log_precision)
+            outputs["log_precision"] = log_precision[:, 0]
+        return {**outputs, "state": storable(state[:, 0])}
 
 
-def _storable(x: Tensor) -> Tensor:
+def storable(x: Tensor) -> Tensor:
     """NumPy has no bfloat16, and files no half precision of all kinds."""
     dtype = keras.backend.standardize_dtype(x.dtype)
     return ops.cast(x, stored_dtype(dtype))

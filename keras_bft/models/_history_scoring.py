@@ -2,32 +2,33 @@
 
 from collections.abc import Sequence
 from typing import Any
+from typing import Literal
+from typing import overload
 
 import numpy as np
-from keras import ops
 
-from keras_bft.data.timestamps import flatten_timestamps
-from keras_bft.models._histories import check_histories
-from keras_bft.models._histories import chunks_of_similar_length
-from keras_bft.models._histories import padded_batch
-from keras_bft.models._item_training import ItemTraining
+from keras_bft.models._history_reading import HistoryReading
 from keras_bft.models._scoring import best_items
 from keras_bft.models._scoring import host_array
 from keras_bft.models._scoring import score_items
+from keras_bft.models.confidence import Confidence
+from keras_bft.models.confidence import item_probabilities
+from keras_bft.models.confidence import list_confidence
+from keras_bft.models.confidence import variances_of
 from keras_bft.models.user_state import UserState
 
+PREDICTIVES = ("mean", "mean_field")
 
-class HistoryScoring(ItemTraining):
-    """The part of a recommender that reads histories and answers."""
 
-    max_length: int
-    embedding_dim: int
+class HistoryScoring(HistoryReading):
+    """The part of a recommender that answers."""
 
     def score(
         self,
         histories: Sequence[Sequence[int] | np.ndarray] | UserState,
         batch_size: int = 256,
         timestamps: Sequence[Any] | None = None,
+        predictive: str = "mean",
     ) -> np.ndarray:
         """Scores every item as the next one of each history.
 
@@ -38,82 +39,74 @@ class HistoryScoring(ItemTraining):
             batch_size: Largest number of histories encoded at once.
             timestamps: One sequence of integer times per user, for a model
                 that reads them. A `UserState` has its own.
+            predictive: `"mean"` (default), the inner product of the state and
+                the item's vector, or `"mean_field"`, which divides it by
+                `sqrt(1 + pi / 8 var)`, where `var` is its variance by the
+                state's precision (MacKay 1992; the variance is derived for
+                this library): the less is known of a user, the more alike the
+                scores are. Item vectors count as known.
 
         Returns:
             Scores of shape `(len(histories), num_items + 1)`, float32. Column
             0, padding, is minus infinity.
 
         Raises:
-            ValueError: If a history is empty or holds an unknown id, or
-                `timestamps` do not fit the histories or the model.
+            ValueError: If a history is empty or holds an unknown id,
+                `timestamps` do not fit the histories or the model, or
+                `predictive` is unknown or `"mean_field"` of a plain model.
         """
-        _, states = self._read(histories, batch_size, timestamps)
-        return score_items(states, host_array(self.item_table()))
-
-    def _read(
-        self,
-        histories: Sequence[Sequence[int] | np.ndarray] | UserState,
-        batch_size: int,
-        timestamps: Sequence[Any] | None,
-    ) -> tuple[Sequence[np.ndarray], np.ndarray]:
-        """Checked histories, and the state after each, `(n, D)` float32."""
-        if isinstance(histories, UserState):
-            self._check_user_state(histories, timestamps)
-            return histories.histories, histories.states
-        arrays = check_histories(histories, self.num_items)
-        columns = [[self._input_ids(array) for array in arrays]]
-        self.check_timestamps(timestamps)
-        if timestamps is not None:
-            ends = np.cumsum([len(array) for array in arrays])
-            times = flatten_timestamps(timestamps, np.diff(ends, prepend=0))
-            columns.append(np.split(times, ends[:-1]))
-        states = np.zeros((len(arrays), self.embedding_dim), "float32")
-        lengths = [min(len(ids), self.max_length) for ids in columns[0]]
-        for users, length, rows in chunks_of_similar_length(
-            lengths, self.max_length, batch_size
-        ):
-            batch = [
-                padded_batch([column[user] for user in users], length, rows)
-                for column in columns
-            ]
-            output = self.predict_on_batch(
-                tuple(batch) if len(batch) > 1 else batch[0]
-            )
-            last = np.array(lengths)[users] - 1
-            output = ops.convert_to_numpy(output)
-            states[users] = output[np.arange(len(users)), last]
-        return arrays, states
-
-    def check_timestamps(self, timestamps: Any) -> None:
-        """Raises a `ValueError` unless times are given where they are read."""
-        if (timestamps is not None) == self.reads_timestamps:
-            return
-        reads = "reads" if self.reads_timestamps else "does not read"
-        given = "no timestamps"
-        if timestamps is not None:
-            given = f"timestamps of {len(timestamps)} histories"
-        raise ValueError(
-            f"This {type(self).__name__} {reads} timestamps. Received: {given}"
+        precise = self._is_mean_field(predictive)
+        _, states, log_precisions = self._read(
+            histories, batch_size, timestamps, precise
+        )
+        return score_items(
+            states, host_array(self.item_table()), variances_of(log_precisions)
         )
 
-    def _check_user_state(self, state: UserState, timestamps: Any) -> None:
-        largest = max((int(h.max()) for h in state.histories), default=0)
-        if (
-            timestamps is not None
-            or state.states.shape[1:] != (self.embedding_dim,)
-            or largest > self.num_items
-        ):
-            raise ValueError(
-                "A `UserState` must come from this model, and has timestamps "
-                "of its own. Received: states of shape "
-                f"{state.states.shape} for embedding_dim={self.embedding_dim}, "
-                f"items up to {largest} of {self.num_items}, "
-                f"timestamps={'None' if timestamps is None else 'given'}"
-            )
+    def _is_mean_field(self, predictive: str) -> bool:
+        """Whether scores read the precision.
 
-    def _input_ids(self, history: np.ndarray) -> np.ndarray:
-        """Ids that the model reads; the last one's state gives the scores."""
-        return history
+        Raises:
+            ValueError: If `predictive` is unknown, or there is no precision.
+        """
+        if predictive not in PREDICTIVES:
+            raise ValueError(
+                f"`predictive` must be one of {PREDICTIVES}. "
+                f"Received: predictive={predictive!r}"
+            )
+        if predictive == "mean_field" and not self.has_precision:
+            raise ValueError(
+                "`predictive='mean_field'` reads the precision of the state, "
+                "which models with `bayesian=True` have. "
+                f"Received: predictive='mean_field' of a plain "
+                f"{type(self).__name__}"
+            )
+        return predictive == "mean_field"
+
+    @overload
+    def recommend(
+        self,
+        histories: Sequence[Sequence[int] | np.ndarray] | UserState,
+        k: int,
+        filter_seen: bool = True,
+        batch_size: int = 256,
+        timestamps: Sequence[Any] | None = None,
+        predictive: str | None = None,
+        return_confidence: Literal[False] = False,
+    ) -> tuple[np.ndarray, np.ndarray]: ...
+
+    @overload
+    def recommend(
+        self,
+        histories: Sequence[Sequence[int] | np.ndarray] | UserState,
+        k: int,
+        filter_seen: bool = True,
+        batch_size: int = 256,
+        timestamps: Sequence[Any] | None = None,
+        predictive: str | None = None,
+        *,
+        return_confidence: Literal[True],
+    ) -> tuple[np.ndarray, np.ndarray, Confidence]: ...
 
     def recommend(
         self,
@@ -122,7 +115,9 @@ class HistoryScoring(ItemTraining):
         filter_seen: bool = True,
         batch_size: int = 256,
         timestamps: Sequence[Any] | None = None,
-    ) -> tuple[np.ndarray, np.ndarray]:
+        predictive: str | None = None,
+        return_confidence: bool = False,
+    ) -> Any:
         """Recommends the `k` best items after each history.
 
         Works for any history, also of users that were not seen in training.
@@ -137,11 +132,20 @@ class HistoryScoring(ItemTraining):
                 it. Defaults to `True`.
             batch_size: Largest number of histories read and scored at once.
             timestamps: As in `score()`.
+            predictive: The scores that items are ranked by and that the
+                confidence is of, see `score()`. Defaults to `None`: ranked by
+                `"mean"`, with the confidence of a Bayesian model from its
+                precision, `"mean_field"`, and of a plain one `"mean"`.
+            return_confidence: Whether to return how sure the model is.
+                Defaults to `False`.
 
         Returns:
             Item ids, int64, and scores, float32, both `(len(histories), k)`,
             best first; equal scores in the order of the ids. Where fewer than
-            `k` items are left, the rest is id 0 with minus infinity.
+            `k` items are left, the rest is id 0 with minus infinity. With
+            `return_confidence` also a `keras_bft.models.Confidence`: the
+            probability of each item, that the list holds the next one, and the
+            precision of the state.
 
         Raises:
             ValueError: If `k` is not from 1 to `num_items`, or as in
@@ -152,13 +156,33 @@ class HistoryScoring(ItemTraining):
                 f"`k` must be from 1 to `num_items`={self.num_items}. "
                 f"Received: k={k}"
             )
-        seen, states = self._read(histories, batch_size, timestamps)
+        by_precision = self._is_mean_field(
+            "mean" if predictive is None else predictive
+        )
+        precise = by_precision or (return_confidence and self.has_precision)
+        seen, states, log_precisions = self._read(
+            histories, batch_size, timestamps, precise
+        )
+        variances = variances_of(log_precisions)
         table = host_array(self.item_table())
         ids = np.zeros((len(states), k), "int64")
         best = np.full((len(states), k), -np.inf, "float32")
+        items = np.zeros((len(states), k))
         for start in range(0, len(states), batch_size):
             rows = slice(start, start + batch_size)
+            left_out = seen[rows] if filter_seen else None
+            own = None if variances is None else variances[rows]
             ids[rows], best[rows] = best_items(
-                states[rows], table, k, seen[rows] if filter_seen else None
+                states[rows], table, k, left_out, own if by_precision else None
             )
+            if return_confidence:
+                items[rows] = item_probabilities(
+                    ids[rows],
+                    states[rows],
+                    table,
+                    left_out,
+                    None if predictive == "mean" else own,
+                )
+        if return_confidence:
+            return ids, best, list_confidence(items, log_precisions)
         return ids, best

@@ -77,6 +77,11 @@ class Incremental:
                 for c in self.empty
             ],
             restart_length=int(restart_length),
+            log_precisions=(
+                np.zeros((len(arrays), model.embedding_dim), "float32")
+                if model.has_precision
+                else None
+            ),
         )
         users = np.arange(len(state))
         self._read(state, users, state.window_lengths, batch_size)
@@ -118,6 +123,11 @@ class Incremental:
             timestamps=times,
             window_lengths=lengths,
             states=state.states.copy(),
+            log_precisions=(
+                None
+                if state.log_precisions is None
+                else state.log_precisions.copy()
+            ),
             caches=[
                 {name: array.copy() for name, array in cache.items()}
                 for cache in state.caches
@@ -162,10 +172,13 @@ class Incremental:
                     {n: _padded(a[which], rows) for n, a in cache.items()}
                     for cache in state.caches
                 ]
-            states, kept = self.encoder.predict_on_batch(inputs)
-            state.states[which] = states[: len(which)]
+            outputs = self.encoder.predict_on_batch(inputs)
+            state.states[which] = outputs["state"][: len(which)]
+            if state.log_precisions is not None:
+                precisions = outputs["log_precision"]
+                state.log_precisions[which] = precisions[: len(which)]
             slots = num_held[chunk][:, None] + np.arange(length)
-            for cache, new in zip(state.caches, kept, strict=True):
+            for cache, new in zip(state.caches, outputs["caches"], strict=True):
                 for name, array in cache.items():
                     array[which[:, None], slots] = new[name][: len(which)]
 

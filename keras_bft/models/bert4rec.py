@@ -9,7 +9,13 @@ from keras import ops
 from keras_bft.data import MaskedItemDataset
 from keras_bft.data import SequenceDataset
 from keras_bft.models.transformer_recommender import TransformerRecommender
+from keras_bft.ops import activation_derivative
+from keras_bft.ops import project_log_precision
+from keras_bft.ops.precision import float32
 from keras_bft.typing import Tensor
+
+# Keeps the precision finite where the activation is flat.
+_FLAT = 1.0e-12
 
 
 @keras.saving.register_keras_serializable(package="keras_bft")
@@ -84,13 +90,21 @@ class BERT4Rec(TransformerRecommender):
         super().build(items_shape)
         self.head.build((*items_shape, self.embedding_dim))
 
-    def call(
-        self,
-        items: Tensor,
-        training: bool = False,
-        attention_mask: Tensor | None = None,
-    ) -> Tensor:
-        return self.head(super().call(items, training, attention_mask))
+    def read_out(
+        self, state: Tensor, log_precision: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        state, log_precision = super().read_out(state, log_precision)
+        if log_precision is None:
+            return self.head(state), None
+        # The delta method through the kernel, as of a layer's output, and the
+        # activation (derived for this library).
+        kernel = self.head.kernel[None]
+        log_precision = project_log_precision(log_precision[:, :, None], kernel)
+        before = ops.matmul(float32(state), float32(self.head.kernel))
+        before = before + float32(self.head.bias)
+        slope = activation_derivative(self.head.activation)(before)
+        log_slope = ops.log(ops.square(slope) + _FLAT)
+        return self.head(state), log_precision - log_slope
 
     def encode_last(self, items: Tensor, *times: Tensor) -> tuple[Any, Any]:
         mask = ops.full_like(items[:, :1], self.mask_id)

@@ -1,7 +1,7 @@
 """Recommenders made of filter layers: embeddings, prior, layers, final norm."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -11,15 +11,16 @@ from keras import ops
 from keras_bft.layers import ItemEncoder
 from keras_bft.layers import PrecisionEmbedding
 from keras_bft.layers import StateNormalization
-from keras_bft.models._incremental import Incremental
+from keras_bft.models._item_prior import initialize_from_counts
 from keras_bft.models._item_prior import make_prior
 from keras_bft.models._item_prior import prior_log_precision
-from keras_bft.models.sequential_recommender import SequentialRecommender
-from keras_bft.models.user_state import UserState
+from keras_bft.models._precise_encoder import PreciseEncoder
+from keras_bft.models._user_states import UserStates
+from keras_bft.ops import normalized_log_precision
 from keras_bft.typing import Tensor
 
 
-class FilterRecommender(SequentialRecommender):
+class FilterRecommender(UserStates):
     """Base of the models whose layers carry a precision beside the state.
 
     A subclass sets `self.blocks`, layers that take and return a state and its
@@ -82,7 +83,7 @@ class FilterRecommender(SequentialRecommender):
                 self.dtype_policy,
             )
         self.blocks: list[keras.layers.Layer] = []
-        self._incremental: Incremental | None = None
+        self._precise_predict: Callable[..., Any] | None = None
 
     def layer_seed(self, index: int) -> int | None:
         """Seed of a layer's dropout."""
@@ -134,42 +135,7 @@ class FilterRecommender(SequentialRecommender):
             ValueError: If the model has no prior per item, or an argument is
                 outside its domain.
         """
-        counts = np.asarray(item_counts, "float64")
-        num_ids = self.item_embedding.input_dim
-        prior = self.prior
-        if prior is None or getattr(prior, "input_dim", 0) != num_ids:
-            raise ValueError(
-                "Only a Bayesian model with `prior='item'` has a precision "
-                f"for each item. Received: prior={self._arguments['prior']!r}, "
-                f"bayesian={self.bayesian}"
-            )
-        if counts.shape != (self.num_items + 1,) or np.any(counts < 0):
-            raise ValueError(
-                "`item_counts` must hold a count, zero or more, for padding "
-                f"and each of {self.num_items} items. Received: item_counts "
-                f"of shape {counts.shape}, smallest {np.min(counts)}"
-            )
-        if counts[self.num_known_items + 1 :].any():
-            raise ValueError(
-                "`item_counts` must be zero for new items, those after "
-                f"{self.num_known_items}. Received: "
-                f"{counts[self.num_known_items + 1 :].sum()} interactions"
-            )
-        if not pseudo_count > 0 or not counts[1:].any():
-            raise ValueError(
-                "`pseudo_count` and some item's count must be above zero. "
-                f"Received: pseudo_count={pseudo_count}, counts that sum to "
-                f"{counts[1:].sum()}"
-            )
-        known = self.num_known_items + 1
-        logs = np.log(counts[1:known] + pseudo_count)
-        mean = np.average(logs, weights=counts[1:known])
-        log_precision = np.full((num_ids, 1), -self.initial_log_variance)
-        log_precision[1:known, 0] += logs - mean
-        if isinstance(self.item_embedding, ItemEncoder):
-            # That of new items, with which nobody has interacted.
-            log_precision[0, 0] += np.log(pseudo_count) - mean
-        prior.embeddings.assign(log_precision.astype("float32"))
+        initialize_from_counts(self, item_counts, pseudo_count)
 
     def embed(
         self, items: Tensor, position: Tensor, training: bool = False
@@ -250,94 +216,58 @@ class FilterRecommender(SequentialRecommender):
         state, _ = self.encode(
             items, training=training, attention_mask=attention_mask
         )
-        return self.final_norm(state)[0]
+        return self.read_out(state)[0]
+
+    def read_out(
+        self, state: Tensor, log_precision: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """States as the scores read them, from those after the last layer.
+
+        The precision goes with them by the delta method, with the spread that
+        the final norm divides by held fixed (derived for this library):
+
+        ```
+        v_d = gamma_d^2 / (lambda_d spread^2)
+        ```
+
+        Args:
+            state: `(B, T, D)`, what `encode` returns.
+            log_precision: Its log-precision, `(B, T, D)` or `(B, T, 1)`, or
+                `None`, if that of the result is not wanted.
+
+        Returns:
+            States `(B, T, D)`, and minus the log of `v`, `(B, T, D)` float32,
+            or `None`.
+        """
+        normalized, spread = self.final_norm(state)
+        if log_precision is None:
+            return normalized, None
+        shape = ops.shape(normalized)
+        return normalized, normalized_log_precision(
+            ops.broadcast_to(log_precision, shape),
+            spread,
+            self.final_norm.gamma,
+        )
+
+    @property
+    def has_precision(self) -> bool:
+        """Whether states have a precision, as those of a Bayesian model do."""
+        return self.bayesian
+
+    def predict_precisely(
+        self, inputs: dict[str, np.ndarray]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """States that score and their log-precision, see `PreciseEncoder`."""
+        if self._precise_predict is None:
+            # Keras would take a model that is an attribute for a part of it.
+            self._precise_predict = PreciseEncoder(self).predict_on_batch
+        return self._precise_predict(inputs)
 
     def cache_inputs(
         self, position: Tensor, timestamps: Tensor | None
     ) -> dict[str, Tensor]:
         """What every layer is given besides when it reads a cache."""
         return {}
-
-    def start(
-        self,
-        histories: Sequence[Sequence[int] | np.ndarray],
-        timestamps: Sequence[Any] | None = None,
-        restart_length: int | None = None,
-        batch_size: int = 256,
-    ) -> UserState:
-        """Reads histories, and keeps what it takes to go on from there.
-
-        Give the state to `append` with every new item, and to `recommend` or
-        `score` in place of the histories. It keeps the keys and values of
-        every layer, with their precisions: a new item then costs one position,
-        which looks at those before, `O(T)`, and the results are those of the
-        whole histories to 1e-5 in float32. For one user at a time that pays
-        with windows of hundreds of items; with 50, what it takes to call a
-        model is most of the time either way (`benchmarks/serving.py`).
-
-        **Histories longer than `max_length`.** A model reads the newest
-        `max_length` items and numbers them from the first of these, so every
-        further item moves all positions and none of the keys stays what it
-        was. With `restart_length=max_length`, the default, `append` then
-        reads the whole window again, which is as exact and costs what a full
-        recomputation costs. With a smaller one it reads the newest
-        `restart_length` items and goes on from these until the window is full
-        again: one full reading in `max_length - restart_length + 1` items, and
-        the results are those of `score(state.windows)`, of histories that are
-        cut off there, as a sliding window does at another place.
-
-        Args:
-            histories: One sequence of item ids per user, oldest first.
-            timestamps: As in `score()`.
-            restart_length: Number of newest items that are kept of a full
-                window when another item comes. Defaults to `max_length`.
-            batch_size: Largest number of histories read at once.
-
-        Returns:
-            A `keras_bft.models.UserState`.
-
-        Raises:
-            ValueError: As in `score()`, or if `restart_length` is not from 1
-                to `max_length`.
-            NotImplementedError: If the model is bidirectional (`BERT4Rec`).
-        """
-        if self._incremental is None:
-            self._incremental = Incremental(self)
-        return self._incremental.start(
-            histories, timestamps, restart_length, batch_size
-        )
-
-    def append(
-        self,
-        state: UserState,
-        items: Sequence[int] | np.ndarray,
-        timestamps: Sequence[int] | np.ndarray | None = None,
-        batch_size: int = 256,
-    ) -> UserState:
-        """Adds an item to each user of a state, see `start`.
-
-        Compiled on JAX and TensorFlow, once for each power of two that users
-        are padded to. As with `predict`, one thread at a time.
-
-        Args:
-            state: What `start` or `append` of this model returned. It is left
-                as it was. `state[rows]` has some of its users.
-            items: `(len(state),)` ids, the new item of each user.
-            timestamps: `(len(state),)` integers, its time in seconds, for a
-                model that reads them.
-            batch_size: Largest number of users read at once.
-
-        Returns:
-            The state of the longer histories.
-
-        Raises:
-            ValueError: If `items` or `timestamps` do not fit the state or the
-                model, or the state is of another model.
-            NotImplementedError: As in `start`.
-        """
-        if self._incremental is None:
-            self._incremental = Incremental(self)
-        return self._incremental.append(state, items, timestamps, batch_size)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), **self._arguments}

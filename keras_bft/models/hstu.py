@@ -165,7 +165,7 @@ class HSTU(FilterRecommender):
             attention_mask=attention_mask,
             timestamps=times,
         )
-        return self.final_norm(state)[0]
+        return self.read_out(state)[0]
 
     def cache_inputs(
         self, position: Tensor, timestamps: Tensor | None

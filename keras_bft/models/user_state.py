@@ -32,6 +32,8 @@ class UserState:
             layer's `make_cache` describes them; half precision is held in
             float32. The oldest item of a window is first.
         restart_length: Length of the window that follows a full one.
+        log_precisions: `(B, D)` float32, the log-precision of the channels of
+            `states`; `None` of a plain model. Defaults to `None`.
 
     Example:
 
@@ -55,6 +57,7 @@ class UserState:
     states: np.ndarray
     caches: Sequence[dict[str, np.ndarray]]
     restart_length: int
+    log_precisions: np.ndarray | None = None
 
     @property
     def windows(self) -> list[np.ndarray]:
@@ -83,6 +86,11 @@ class UserState:
                 {name: array[users] for name, array in cache.items()}
                 for cache in self.caches
             ],
+            log_precisions=(
+                None
+                if self.log_precisions is None
+                else self.log_precisions[users]
+            ),
         )
 
     def __iter__(self) -> Iterator["UserState"]:
@@ -122,6 +130,11 @@ class UserState:
                 for layer in zip(*(s.caches for s in states), strict=True)
             ],
             restart_length=states[0].restart_length,
+            log_precisions=(
+                None
+                if states[0].log_precisions is None
+                else np.concatenate([s.log_precisions for s in states])
+            ),
         )
 
     def _kind(self) -> tuple[Any, ...]:
@@ -129,6 +142,7 @@ class UserState:
         return (
             self.restart_length,
             self.timestamps is None,
+            self.log_precisions is None,
             self.states.shape[1:],
             tuple(
                 (layer, name, array.shape[1:])
@@ -150,6 +164,8 @@ class UserState:
             "states": self.states,
             "restart_length": np.array(self.restart_length),
         }
+        if self.log_precisions is not None:
+            arrays["log_precisions"] = self.log_precisions
         if self.timestamps is not None:
             arrays["timestamps"] = np.concatenate(
                 [np.empty(0, "int64"), *self.timestamps]
@@ -185,4 +201,5 @@ class UserState:
             states=arrays["states"],
             caches=[caches[layer] for layer in sorted(caches)],
             restart_length=int(arrays["restart_length"]),
+            log_precisions=arrays.get("log_precisions"),
         )

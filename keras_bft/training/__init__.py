@@ -4,6 +4,7 @@ from keras_bft.training.precision_learning_rate import precision_variables
 from keras_bft.training.precision_learning_rate import (
     with_precision_learning_rate,
 )
+from keras_bft.training.precision_monitor import PrecisionMonitor
 from keras_bft.training.resumable_training import ResumableTraining
 from keras_bft.training.run_folder import claim_folder
 from keras_bft.training.run_folder import fingerprint
@@ -15,6 +16,7 @@ from keras_bft.training.strength_schedule import StrengthSchedule
 from keras_bft.training.tokens_per_second import TokensPerSecond
 
 __all__ = [
+    "PrecisionMonitor",
     "ResumableTraining",
     "ScaledSchedule",
     "StrengthSchedule",

@@ -283,12 +283,19 @@ def test_dropout_has_an_effect_in_training_alone():
     np.testing.assert_array_equal(outputs(0.5)[1], on)
 
 
-def test_the_observation_is_reported():
+def test_observation_and_prediction_are_reported():
     layer = make(precision="token")
     with listening() as records:
-        layer(*inputs())
-    (values,) = [values for who, values in records if who is layer]
-    assert tuple(values["observation_log_precision"].shape) == (B, T, 1)
+        outputs = arrays(layer(*inputs()))
+        layer(inputs()[0])
+    given, alone = [values for who, values in records if who is layer]
+    assert tuple(given["observation_log_precision"].shape) == (B, T, 1)
+    np.testing.assert_array_equal(numpy(given["log_precision"]), outputs[1])
+    np.testing.assert_array_equal(
+        numpy(given["log_process_noise"]), numpy(layer.log_process_noise)
+    )
+    # Nothing is predicted for a state alone.
+    assert set(alone) == {"observation_log_precision"}
 
 
 @pytest.mark.parametrize(

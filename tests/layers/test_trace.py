@@ -102,6 +102,10 @@ def test_a_step_reports_its_statistics(options, width):
     assert update == {}
 
     np.testing.assert_array_equal(prediction.pop("log_precision"), outputs[1])
+    np.testing.assert_array_equal(
+        prediction.pop("log_process_noise"),
+        numpy(layer.feed_forward.log_process_noise),
+    )
     change = prediction.pop("update")
     assert prediction == {}
     after = state + gain * innovation

@@ -10,7 +10,7 @@ from keras_bft.models import UserState
 LENGTHS = [3, 1, 5]
 
 
-def state(lengths=LENGTHS, slots=4, timed=True, restart_length=4):
+def state(lengths=LENGTHS, slots=4, timed=True, restart_length=4, precise=True):
     rng = np.random.default_rng(len(lengths))
     rows = len(lengths)
     histories = [rng.integers(1, 9, n) for n in lengths]
@@ -28,6 +28,9 @@ def state(lengths=LENGTHS, slots=4, timed=True, restart_length=4):
             for _ in range(2)
         ],
         restart_length=restart_length,
+        log_precisions=(
+            rng.normal(size=(rows, 2)).astype("float32") if precise else None
+        ),
     )
 
 
@@ -38,12 +41,14 @@ def contents(state):
         *(state.timestamps or ()),
         state.window_lengths,
         state.states,
+        *(() if state.log_precisions is None else (state.log_precisions,)),
         *(array for cache in state.caches for array in cache.values()),
     ]
     return (
         [(array.tolist(), array.dtype.name) for array in arrays],
         [list(cache) for cache in state.caches],
         state.timestamps is None,
+        state.log_precisions is None,
         state.restart_length,
     )
 
@@ -78,13 +83,14 @@ def test_rows_are_users(timed):
     some = users[[0, 1]]
     some.caches[0]["key"][:] = 9.0
     some.states[:] = 9.0
+    some.log_precisions[:] = 9.0
     assert contents(users) == contents(state(timed=timed))
 
 
 @pytest.mark.parametrize("timed", [True, False])
 @pytest.mark.parametrize("lengths", [LENGTHS, [2], []])
 def test_saving(timed, lengths, tmp_path):
-    users = state(lengths, timed=timed)
+    users = state(lengths, timed=timed, precise=timed)
     file = io.BytesIO()
     users.save(file)
     assert contents(UserState.load(io.BytesIO(file.getvalue()))) == (
@@ -96,7 +102,7 @@ def test_saving(timed, lengths, tmp_path):
 
 @pytest.mark.parametrize("timed", [True, False])
 def test_joining_undoes_splitting(timed):
-    users = state(timed=timed)
+    users = state(timed=timed, precise=timed)
     joined = UserState.concatenate([users[:1], users[1:1], users[1:]])
     assert contents(joined) == contents(users)
 
@@ -104,8 +110,8 @@ def test_joining_undoes_splitting(timed):
 @pytest.mark.parametrize(
     "others",
     [[], [state(), state(slots=5)], [state(), state(timed=False)]]
-    + [[state(), state(restart_length=2)]],
-    ids=["none", "slots", "times", "restart"],
+    + [[state(), state(restart_length=2)], [state(), state(precise=False)]],
+    ids=["none", "slots", "times", "restart", "precision"],
 )
 def test_states_that_do_not_fit_are_not_joined(others):
     with pytest.raises(ValueError, match=f"Received: {len(others)} states of"):

@@ -1,0 +1,1 @@
+"""Confidence of recommendations: models, methods, measures and report."""
