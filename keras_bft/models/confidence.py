@@ -24,10 +24,9 @@ class Confidence(NamedTuple):
     `BCE` or `GBCE`; whether they come true is for
     `keras_bft.evaluation.reliability_curve` to say.
 
-    No loss reads the precision after the last layer, so what that layer's
-    process noise adds stays as it was set: precision tells users apart, and
-    its scale is not learned. `keras_bft.evaluation.fit_temperature` fits that
-    of the logits.
+    No loss reads the precision after the last layer: it tells users apart,
+    and its scale is not learned. `keras_bft.evaluation.fit_temperature` fits
+    that of the logits.
 
     Attributes:
         items: `(n, k)` float64, the probability that the next item is this

@@ -89,6 +89,19 @@ class FilterRecommender(UserStates):
         """Seed of a layer's dropout."""
         return None if self.seed is None else self.seed + 10 * (index + 1)
 
+    def layer_options(
+        self, options: dict[str, Any], is_last: bool
+    ) -> dict[str, Any]:
+        """Options of a layer. The last one adds no process noise.
+
+        The scores do not read its precision, so nothing would learn the
+        noise; and a noise that nobody learned would hide the differences
+        between users from `recommend(return_confidence=True)`.
+        """
+        if is_last:
+            return options | {"initial_log_process_noise": None}
+        return options
+
     def build(self, items_shape: Any) -> None:
         if isinstance(items_shape[0], (tuple, list)):
             items_shape = items_shape[0]

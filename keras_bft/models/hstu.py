@@ -133,12 +133,10 @@ class HSTU(FilterRecommender):
         }
         self.blocks = [
             BFTHSTULayer(
-                # The scores do not read the last layer's precision.
-                trainable_process_noise=index < num_layers - 1,
                 seed=self.layer_seed(index),
                 dtype=self.dtype_policy,
                 name=f"block_{index}",
-                **options,
+                **self.layer_options(options, index == num_layers - 1),
             )
             for index in range(num_layers)
         ]

@@ -91,12 +91,10 @@ class TransformerRecommender(FilterRecommender):
         self.blocks = [
             BFTLayer(
                 num_heads,
-                # The scores do not read the last layer's precision.
-                trainable_process_noise=index < num_layers - 1,
                 seed=self.layer_seed(index),
                 dtype=self.dtype_policy,
                 name=f"block_{index}",
-                **options,
+                **self.layer_options(options, index == num_layers - 1),
             )
             for index in range(num_layers)
         ]

@@ -28,9 +28,11 @@ def test_the_filter_starts_at_a_ratio_of_one(
     embedded = keras.ops.zeros((2, MAX_LENGTH, DIM))
     start = model.prior(ITEMS if prior == "item" else embedded)
     np.testing.assert_allclose(numpy(start), -log_variance, atol=1e-6)
-    for block in model.blocks:
+    *blocks, last = model.blocks
+    for block in blocks:
         noise = block.feed_forward.log_process_noise
         np.testing.assert_allclose(numpy(noise), log_variance - 2.0, rtol=1e-6)
+    assert blocks and last.feed_forward.log_process_noise is None
 
 
 @pytest.mark.parametrize("scale_embeddings", [False, True])

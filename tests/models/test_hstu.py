@@ -49,7 +49,7 @@ def test_config():
         layer_options={"epsilon": 1e-3},
         seed=4,
     )
-    layer = model.blocks[2].get_config()
+    layer = model.blocks[1].get_config()
     expected = {
         "max_length": 6,
         "num_time_buckets": 7,

@@ -76,11 +76,11 @@ def test_the_filter_adds_its_precision_parameters_alone(prior, precision):
     filtered = built(prior=prior, precision=precision)
     noise = DIM if precision == "channel" else 1
     priors = {"item": NUM_ITEMS + 1, "mlp": (DIM + 1) * 16 + 16 + 1}[prior]
-    # Two layers, each with its process noise and its strength.
+    # Two layers, each with its strength. The last one's process noise would
+    # reach no score.
     assert filtered.count_params() - plain.count_params() == (
-        priors + 2 * (noise + 1)
+        priors + noise + 2
     )
-    # The last layer's process noise reaches no score.
     trainable = {w.path.split("/", 1)[1] for w in filtered.trainable_weights}
     added = trainable - {
         w.path.split("/", 1)[1] for w in plain.trainable_weights

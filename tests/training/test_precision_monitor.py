@@ -104,7 +104,7 @@ def test_the_training_is_not_changed():
 
 def test_a_collapse_is_told_once_for_each_layer():
     model = make()
-    noise = model.get_layer("block_1").feed_forward.log_process_noise
+    noise = model.get_layer("block_0").feed_forward.log_process_noise
     noise.assign(np.full(D, 40.0))
     monitor = PrecisionMonitor(PROBE, REAL, every=1)
     with pytest.warns(UserWarning, match="The layer") as caught:
@@ -112,7 +112,7 @@ def test_a_collapse_is_told_once_for_each_layer():
     # Beside those that Keras' torch backend gives.
     messages = [str(w.message) for w in caught]
     [message] = [text for text in messages if text.startswith("The layer")]
-    assert "'block_1' predicts the precision of its process noise" in message
+    assert "'block_0' predicts the precision of its process noise" in message
     assert "(epoch 1, after 1 batches)" in message
 
 
