@@ -46,6 +46,30 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+def _resident_bytes():
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except FileNotFoundError:
+        return 0
+
+
+_held = 0
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _bounded_memory():
+    """Lets JAX forget its programs when they hold much. They are on disk."""
+    global _held
+    yield
+    if keras.backend.backend() == "jax" and _resident_bytes() > _held + 2**31:
+        import jax
+
+        jax.clear_caches()
+        gc.collect()
+        _held = _resident_bytes()
+
+
 @pytest.fixture(autouse=True)
 def _fresh_state():
     """Gives every test the same seeds, and the policy of no other test."""

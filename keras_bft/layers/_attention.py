@@ -1,6 +1,7 @@
 """What the attention layers share: projections, heads and masks."""
 
 from typing import Any
+from typing import NamedTuple
 
 import keras
 from keras import ops
@@ -15,13 +16,36 @@ from keras_bft.layers._filter_layer import head_width
 from keras_bft.layers._filter_layer import known_width
 from keras_bft.layers._filter_layer import make_dense
 from keras_bft.layers._masks import visible_keys
+from keras_bft.layers._trace import is_heard
 from keras_bft.layers.attention_dropout import AttentionDropout
 from keras_bft.layers.state_normalization import NORMALIZATIONS
 from keras_bft.layers.state_normalization import StateNormalization
+from keras_bft.ops import WeightDropout
+from keras_bft.ops import blockwise_estimate
 from keras_bft.ops import kriging_estimate
 from keras_bft.ops import kriging_weights
 from keras_bft.ops import rotate
 from keras_bft.typing import Tensor
+
+ATTENTIONS = ("auto", "blockwise", "dense")
+
+# Up to it weights that are all held are faster on TensorFlow and PyTorch
+# (`benchmarks/attention.py`).
+LONGEST_DENSE = 256
+
+
+class Visible(NamedTuple):
+    """Which keys the queries of a call see.
+
+    Attributes:
+        mask: `(B or 1, T or 1, S)` bool, or `None` for all keys.
+        causal: Whether a query sees its own and earlier keys only, besides.
+        blockwise: Whether weights are computed block by block.
+    """
+
+    mask: Tensor | None
+    causal: bool
+    blockwise: bool
 
 
 class Attention(FilterLayer):
@@ -39,6 +63,10 @@ class Attention(FilterLayer):
         dropout_mode: See `AttentionDropout`.
         use_bias: Whether the projections have biases.
         kernel_initializer: Initializer of the projections.
+        attention: How weights are computed, with the same results:
+            `"blockwise"` never holds all of them, `"dense"` does. `"auto"` is
+            blockwise, and dense while `keras_bft.diagnostics.trace` listens
+            and, on TensorFlow and PyTorch, for up to 256 positions.
         seed: Seed of the dropout.
         **kwargs: Arguments of `keras.layers.Layer`.
     """
@@ -55,6 +83,7 @@ class Attention(FilterLayer):
         dropout_mode: str = "renormalized",
         use_bias: bool = True,
         kernel_initializer: Any = "glorot_uniform",
+        attention: str = "auto",
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
@@ -72,6 +101,7 @@ class Attention(FilterLayer):
                 )
         check_choice("normalization", normalization, (*NORMALIZATIONS, None))
         check_rate("dropout", dropout)
+        check_choice("attention", attention, ATTENTIONS)
         self.num_heads = num_heads
         self.head_dim = head_dim
         self.num_key_value_heads = num_key_value_heads
@@ -82,6 +112,7 @@ class Attention(FilterLayer):
         self.dropout_mode = dropout_mode
         self.use_bias = use_bias
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.attention = attention
         self.seed = seed
         self.attention_dropout = AttentionDropout(
             dropout,
@@ -142,25 +173,69 @@ class Attention(FilterLayer):
         state: Tensor,
         padding_mask: Tensor | None,
         attention_mask: Tensor | None,
-    ) -> Tensor | None:
-        return visible_keys(
-            padding_mask,
-            attention_mask,
-            ops.shape(state)[1] if self.causal else None,
+        cached: bool,
+    ) -> Visible:
+        """Which keys the queries see, and how their weights are computed."""
+        blockwise = self._is_blockwise(state)
+        causal = self.causal and blockwise and not cached
+        length = None
+        if self.causal and not causal:
+            length = ops.shape(state)[1]
+        mask = visible_keys(padding_mask, attention_mask, length)
+        return Visible(mask, causal, blockwise)
+
+    def _is_blockwise(self, state: Tensor) -> bool:
+        if self.attention == "dense" or is_heard():
+            # Weights that are reported have to be there.
+            return False
+        length = state.shape[1]
+        return (
+            self.attention == "blockwise"
+            or keras.backend.backend() == "jax"
+            or not isinstance(length, int)
+            or length > LONGEST_DENSE
         )
+
+    def _dropped(
+        self, query: Tensor, key: Tensor, visible: Visible, training: bool
+    ) -> dict[str, Any]:
+        """Mask and dropout of blockwise attention."""
+        dropped = None
+        if training and self.dropout > 0:
+            batch, length, num_heads, _ = ops.shape(query)
+            num_keys, heads = ops.shape(key)[1:3]
+            groups = num_heads // heads
+            kept = self.attention_dropout.kept(
+                (batch, heads, length * groups, num_keys)
+            )
+            inverted = self.dropout_mode == "inverted"
+            dropped = WeightDropout(kept, self.dropout if inverted else None)
+        return {
+            "mask": visible.mask,
+            "causal": visible.causal,
+            "dropped": dropped,
+        }
 
     def _softmax_estimate(
         self,
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        visible: Tensor | None,
+        visible: Visible,
         training: bool,
-    ) -> tuple[Tensor, Tensor]:
-        """What standard attention gives before its projection; its weights."""
-        weights = kriging_weights(query, key, mask=visible)
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """What standard attention gives before its projection.
+
+        And what there is to report of it.
+        """
+        if visible.blockwise:
+            arguments = self._dropped(query, key, visible, training)
+            return blockwise_estimate(query, key, value, **arguments), {}
+        weights = kriging_weights(query, key, mask=visible.mask)
         survivors = apply_dropout(self.attention_dropout, weights, training)
-        return kriging_estimate(survivors, value), weights
+        return kriging_estimate(survivors, value), {
+            "attention_weights": weights
+        }
 
     def _project(self, estimate: Tensor) -> Tensor:
         shape = (-1, ops.shape(estimate)[1], self.num_heads * self._head_dim)
@@ -217,5 +292,6 @@ class Attention(FilterLayer):
             "kernel_initializer": keras.initializers.serialize(
                 self.kernel_initializer
             ),
+            "attention": self.attention,
             "seed": self.seed,
         }

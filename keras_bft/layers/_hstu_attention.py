@@ -15,6 +15,8 @@ from keras_bft.layers._filter_layer import copy_initializer
 from keras_bft.layers._filter_layer import head_width
 from keras_bft.layers._filter_layer import known_width
 from keras_bft.layers._masks import visible_keys
+from keras_bft.layers._trace import is_heard
+from keras_bft.layers._trace import report
 from keras_bft.layers.relative_bias import RelativeBias
 from keras_bft.layers.state_normalization import StateNormalization
 from keras_bft.ops import NO_OBSERVATION
@@ -23,6 +25,7 @@ from keras_bft.ops import kriging_estimate
 from keras_bft.ops import log_mean_precision
 from keras_bft.ops import project_log_precision
 from keras_bft.ops import sandwich_observation
+from keras_bft.ops import sandwich_weights
 from keras_bft.ops import value_log_precision
 from keras_bft.ops.kriging_statistics import VARIANCES
 from keras_bft.ops.sandwich import known_keys
@@ -161,6 +164,7 @@ class HSTUAttention(FilterLayer):
         if log_precision is None:
             if visible is not None:
                 weights = ops.where(visible[:, None], weights, 0.0)
+            report(self, attention_weights=weights)
             estimate = kriging_estimate(weights, seen["value"])
             innovation, _ = self._innovation(estimate, gate, training)
             return innovation if cache is None else (innovation, seen)
@@ -168,6 +172,7 @@ class HSTUAttention(FilterLayer):
         key_log_precision = seen["log_precision"][..., None]
         known = known_keys(key_log_precision)[:, None]
         visible = known if visible is None else ops.logical_and(visible, known)
+        self._report(weights, key_log_precision, visible, strength)
         estimate, variance = sandwich_observation(
             weights,
             seen["value"],
@@ -204,6 +209,26 @@ class HSTUAttention(FilterLayer):
             if self.carry_units:
                 cache["value_log_precision"] = ops.zeros(values[:-1], dtype)
         return cache
+
+    def _report(
+        self,
+        weights: Tensor,
+        key_log_precision: Tensor,
+        visible: Tensor,
+        strength: Tensor | float,
+    ) -> None:
+        if not is_heard():
+            return
+        used = sandwich_weights(weights, key_log_precision, visible, strength)
+        total = ops.square(ops.sum(ops.abs(used), axis=-1))
+        squares = ops.sum(ops.square(used), axis=-1)
+        # Kish's, of weights that need not sum to one.
+        size = total / ops.maximum(squares, _SMALLEST_VARIANCE)
+        report(
+            self,
+            kriging_weights=used,
+            effective_sample_size=ops.transpose(size, (0, 2, 1))[..., None],
+        )
 
     def _split_heads(self, x: Tensor) -> Tensor:
         return ops.reshape(

@@ -12,6 +12,11 @@ Records = list[tuple[Any, dict[str, Tensor]]]
 _records: ContextVar[Records | None] = ContextVar("records", default=None)
 
 
+def is_heard() -> bool:
+    """Whether anyone listens, for values that take time to compute."""
+    return _records.get() is not None
+
+
 def report(layer: Any, **values: Tensor) -> None:
     """Hands intermediate values of a call to whoever listens."""
     records = _records.get()

@@ -59,6 +59,13 @@ class AttentionDropout(keras.layers.Layer):
         self.seed_generator = keras.random.SeedGenerator(seed)
         self.built = True
 
+    def kept(self, shape: tuple[Any, ...]) -> Tensor:
+        """Draws which weights of a shape are kept in training, as bool."""
+        noise = keras.random.dropout(
+            ops.ones(shape), self.rate, seed=self.seed_generator
+        )
+        return noise > 0.0
+
     def call(self, weights: Tensor, training: bool = False) -> Tensor:
         if not training or self.rate == 0:
             return weights

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_bft.layers._attention import Attention
+from keras_bft.layers._attention import Visible
 from keras_bft.layers._cache import update_cache
 from keras_bft.layers._filter_layer import PRECISIONS
 from keras_bft.layers._filter_layer import apply_dropout
@@ -13,14 +14,16 @@ from keras_bft.layers._filter_layer import check_choice
 from keras_bft.layers._filter_layer import dense_kernel
 from keras_bft.layers._masks import first_mask
 from keras_bft.layers._trace import report
+from keras_bft.ops import KrigingObservation
+from keras_bft.ops import blockwise_estimate
 from keras_bft.ops import carried_log_precision
 from keras_bft.ops import head_log_precision
 from keras_bft.ops import kriging_estimate
+from keras_bft.ops import kriging_observation
 from keras_bft.ops import kriging_statistics
 from keras_bft.ops import kriging_weights
 from keras_bft.ops import log_mean_precision
-from keras_bft.ops import observation_log_precision
-from keras_bft.ops import projected_log_precision
+from keras_bft.ops import projected_observation_log_precision
 from keras_bft.ops import squared_projection
 from keras_bft.ops import squared_value_gain
 from keras_bft.ops import unit_snr_log_precision
@@ -77,6 +80,13 @@ class BFTAttention(Attention):
             is computed from those. Defaults to `True`.
         bayesian: `False` makes it the standard attention layer: the same
             weights and no filter. Defaults to `True`.
+        attention: How weights are computed, with the same results:
+            `"blockwise"` never holds all of them, so that memory grows with
+            `T + S`, and computes those of a causal layer that count;
+            `"dense"` holds them all. `"auto"` (default) is the faster one:
+            blockwise, but dense on TensorFlow and PyTorch for up to 256
+            positions, and while
+            `keras_bft.diagnostics.trace` reads the weights.
         seed: Seed of the dropout.
         **kwargs: Arguments of `keras.layers.Layer`.
 
@@ -144,6 +154,7 @@ class BFTAttention(Attention):
         strength: float = 1.0,
         kriging_weights: bool = True,
         bayesian: bool = True,
+        attention: str = "auto",
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
@@ -158,6 +169,7 @@ class BFTAttention(Attention):
             dropout_mode=dropout_mode,
             use_bias=use_bias,
             kernel_initializer=kernel_initializer,
+            attention=attention,
             seed=seed,
             **kwargs,
         )
@@ -245,28 +257,30 @@ class BFTAttention(Attention):
             )
         if cache is not None:
             seen = update_cache(cache, cache_index, seen)
-        visible = self._visible_keys(state, padding_mask, attention_mask)
+        visible = self._visible_keys(
+            state, padding_mask, attention_mask, cache is not None
+        )
         if not self.bayesian:
-            estimate, weights = self._softmax_estimate(
+            estimate, reported = self._softmax_estimate(
                 query, seen["key"], seen["value"], visible, training
             )
-            report(self, attention_weights=weights)
+            report(self, **reported)
             return self._output(estimate, None, seen, cache)
-        weights = kriging_weights(
-            query,
-            seen["key"],
-            seen.get("log_precision"),
-            visible,
-            strength=self.strength if strength is None else strength,
+        strength = self.strength if strength is None else strength
+        observe = self._blockwise if visible.blockwise else self._dense
+        estimate, observation, reported = observe(
+            query, seen, visible, strength, training, log_precision is not None
         )
-        survivors = apply_dropout(self.attention_dropout, weights, training)
-        if log_precision is None:
-            report(self, kriging_weights=weights)
-            estimate = kriging_estimate(survivors, seen["value"])
-            return self._output(estimate, None, seen, cache)
-        estimate, observed = self._observe(
-            weights, survivors, seen, visible, weight_statistics, training
-        )
+        observed = None
+        if observation is not None:
+            observed = self._observed_log_precision(
+                observation, weight_statistics
+            )
+            reported |= {
+                "effective_sample_size": observation.effective_sample_size,
+                "observation_log_precision": observed,
+            }
+        report(self, **reported)
         return self._output(estimate, observed, seen, cache)
 
     def weight_statistics(self, context: bool = False) -> dict[str, Tensor]:
@@ -355,48 +369,88 @@ class BFTAttention(Attention):
             )
         return precisions | {"value_log_precision": carried}
 
-    def _observe(
+    def _blockwise(
         self,
-        weights: Tensor,
-        survivors: Tensor,
+        query: Tensor,
         keys: dict[str, Tensor],
-        visible: Tensor | None,
-        weight_statistics: dict[str, Tensor],
+        visible: Visible,
+        strength: float | Tensor,
         training: bool,
-    ) -> tuple[Tensor, Tensor]:
+        observed: bool,
+    ) -> tuple[Tensor, KrigingObservation | None, dict[str, Tensor]]:
+        """The estimate, the observation if it is wanted, and what to report."""
+        key, value = keys["key"], keys["value"]
+        arguments = {
+            "mean_log_precision": keys.get("log_precision"),
+            "strength": strength,
+            **self._dropped(query, key, visible, training),
+        }
+        if not observed:
+            return blockwise_estimate(query, key, value, **arguments), None, {}
+        observation = kriging_observation(
+            query,
+            key,
+            value,
+            value_log_precision=keys["value_log_precision"],
+            variance=self.variance,
+            differentiate=self.differentiate_statistics,
+            **arguments,
+        )
+        return observation.estimate, observation, {}
+
+    def _dense(
+        self,
+        query: Tensor,
+        keys: dict[str, Tensor],
+        visible: Visible,
+        strength: float | Tensor,
+        training: bool,
+        observed: bool,
+    ) -> tuple[Tensor, KrigingObservation | None, dict[str, Tensor]]:
+        """What `_blockwise` returns, from weights that are held."""
+        value = keys["value"]
+        weights = kriging_weights(
+            query,
+            keys["key"],
+            keys.get("log_precision"),
+            visible.mask,
+            strength=strength,
+        )
+        reported = {"kriging_weights": weights}
+        survivors = apply_dropout(self.attention_dropout, weights, training)
+        if not observed:
+            return kriging_estimate(survivors, value), None, reported
         noisy = (
             training and self.dropout > 0 and self.dropout_mode == "inverted"
         )
-        value = keys["value"]
-        seen = kriging_statistics(
+        observation = kriging_statistics(
             weights if noisy else survivors,
             value,
             keys["value_log_precision"],
-            visible,
+            visible.mask,
             self.variance,
             self.differentiate_statistics,
         )
-        estimate = (
-            kriging_estimate(survivors, value) if noisy else seen.estimate
-        )
-        observed = projected_log_precision(
-            observation_log_precision(
-                seen.residual_variance,
-                seen.effective_sample_size,
-                seen.log_prior_precision,
-                self.prior_dof,
-            ),
+        estimate = observation.estimate
+        if noisy:
+            estimate = kriging_estimate(survivors, value)
+        return estimate, observation, reported
+
+    def _observed_log_precision(
+        self,
+        observation: KrigingObservation,
+        weight_statistics: dict[str, Tensor],
+    ) -> Tensor:
+        observed = projected_observation_log_precision(
+            observation.residual_variance,
+            observation.effective_sample_size,
+            observation.log_prior_precision,
             weight_statistics["squared_projection"],
+            self.prior_dof,
         )
         if not self.differentiate_statistics:
             observed = ops.stop_gradient(observed)
-        report(
-            self,
-            kriging_weights=weights,
-            effective_sample_size=seen.effective_sample_size,
-            observation_log_precision=observed,
-        )
-        return estimate, observed
+        return observed
 
     def compute_output_spec(
         self,

@@ -99,6 +99,8 @@ class BFTLayer(FilterLayer):
         gated_attention: `True` for `GatedAttention` in a layer with
             `bayesian=False`, `"from_one"` for one whose gate starts at one.
             Defaults to `False`.
+        attention: `"auto"` (default), `"blockwise"` or `"dense"`: how weights
+            are computed, see `BFTAttention`.
         seed: Seed of the dropout.
         **kwargs: Arguments of `keras.layers.Layer`.
 
@@ -170,6 +172,7 @@ class BFTLayer(FilterLayer):
         kernel_initializer: Any = "glorot_uniform",
         bayesian: bool = True,
         gated_attention: bool | str = False,
+        attention: str = "auto",
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
@@ -220,6 +223,7 @@ class BFTLayer(FilterLayer):
             "attention_bias": attention_bias,
             "bayesian": bayesian,
             "gated_attention": gated_attention,
+            "attention": attention,
             "seed": seed,
         }
         self.bayesian = bayesian
@@ -248,7 +252,7 @@ class BFTLayer(FilterLayer):
             "differentiate_statistics": chosen["differentiate_statistics"],
             "bayesian": bayesian,
         }
-        attention = {
+        attending = {
             "num_heads": num_heads,
             "head_dim": head_dim,
             "num_key_value_heads": num_key_value_heads,
@@ -260,6 +264,7 @@ class BFTLayer(FilterLayer):
             "use_bias": (
                 use_bias if attention_bias is None else attention_bias
             ),
+            "attention": attention,
             "seed": seed,
             "name": "attention",
             **shared,
@@ -267,7 +272,7 @@ class BFTLayer(FilterLayer):
         self.attention: Attention
         if gated_attention:
             self.attention = GatedAttention(
-                from_one=gated_attention == "from_one", **attention
+                from_one=gated_attention == "from_one", **attending
             )
         else:
             self.attention = BFTAttention(
@@ -277,7 +282,7 @@ class BFTLayer(FilterLayer):
                 prior_dof=prior_dof,
                 strength=strength,
                 kriging_weights=kriging_weights,
-                **attention,
+                **attending,
                 **filtering,
             )
         self.residual_dropout = keras.layers.Dropout(

@@ -48,6 +48,8 @@ class GatedAttention(Attention):
             kernel of zeros, so that it starts at one: for a gate added to
             pretrained weights (derived for this library). Defaults to
             `False`, the paper's gate.
+        attention: `"auto"` (default), `"blockwise"` or `"dense"`, see
+            `BFTAttention`.
         seed: Seed of the dropout.
         **kwargs: Arguments of `keras.layers.Layer`.
 
@@ -89,6 +91,7 @@ class GatedAttention(Attention):
         use_bias: bool = True,
         kernel_initializer: Any = "glorot_uniform",
         from_one: bool = False,
+        attention: str = "auto",
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
@@ -103,6 +106,7 @@ class GatedAttention(Attention):
             dropout_mode=dropout_mode,
             use_bias=use_bias,
             kernel_initializer=kernel_initializer,
+            attention=attention,
             seed=seed,
             **kwargs,
         )
@@ -145,12 +149,11 @@ class GatedAttention(Attention):
         seen = {"key": key, "value": value}
         if cache is not None:
             seen = update_cache(cache, cache_index, seen)
-        estimate, weights = self._softmax_estimate(
-            query,
-            seen["key"],
-            seen["value"],
-            self._visible_keys(state, padding_mask, attention_mask),
-            training,
+        visible = self._visible_keys(
+            state, padding_mask, attention_mask, cache is not None
+        )
+        estimate, reported = self._softmax_estimate(
+            query, seen["key"], seen["value"], visible, training
         )
         gate = ops.sigmoid(apply_dense(self.gate_dense, normalized))
         if self.from_one:
@@ -159,7 +162,7 @@ class GatedAttention(Attention):
         gate = ops.reshape(
             gate, (-1, ops.shape(state)[1], self.num_heads, channels)
         )
-        report(self, gate=gate, attention_weights=weights)
+        report(self, gate=gate, **reported)
         return self._output(estimate * gate, None, seen, cache)
 
     def get_config(self) -> dict[str, Any]:

@@ -74,7 +74,7 @@ class StateNormalization(FilterLayer):
             x = x - ops.mean(x, axis=[-1], keepdims=True)
         mean_square = ops.mean(ops.square(x), axis=[-1], keepdims=True)
         spread = ops.sqrt(mean_square + self.epsilon)
-        normalized = x / spread * self.cast_statistic(self.gamma)
+        normalized = x * (1.0 / spread) * self.cast_statistic(self.gamma)
         if self.beta is not None:
             normalized = normalized + self.cast_statistic(self.beta)
         return self.cast_state(normalized), ops.squeeze(spread, axis=-1)

@@ -1,5 +1,6 @@
 """The mathematics of the filter: pure functions on tensors."""
 
+from keras_bft.ops._moment_plan import WeightDropout
 from keras_bft.ops.activation_derivative import activation_derivative
 from keras_bft.ops.jacobian import feed_forward_jacobian
 from keras_bft.ops.jacobian import gated_feed_forward_jacobian
@@ -10,6 +11,7 @@ from keras_bft.ops.jacobian import mean_feed_forward_jacobian
 from keras_bft.ops.jacobian import mean_gated_feed_forward_jacobian
 from keras_bft.ops.jacobian import mean_jacobian_kernel
 from keras_bft.ops.jacobian import rms_norm_jacobian
+from keras_bft.ops.kriging import blockwise_estimate
 from keras_bft.ops.kriging import kriging_observation
 from keras_bft.ops.kriging import kriging_weights
 from keras_bft.ops.kriging_statistics import KrigingObservation
@@ -18,6 +20,7 @@ from keras_bft.ops.kriging_statistics import kriging_statistics
 from keras_bft.ops.observation import observation_log_precision
 from keras_bft.ops.observation import project_log_precision
 from keras_bft.ops.observation import projected_log_precision
+from keras_bft.ops.observation import projected_observation_log_precision
 from keras_bft.ops.observation import squared_projection
 from keras_bft.ops.precision import NO_OBSERVATION
 from keras_bft.ops.precision import kalman_update
@@ -29,6 +32,10 @@ from keras_bft.ops.rotary import rotate
 from keras_bft.ops.rotary import rotation
 from keras_bft.ops.sandwich import SandwichObservation
 from keras_bft.ops.sandwich import sandwich_observation
+from keras_bft.ops.sandwich import sandwich_weights
+from keras_bft.ops.softmax_moments import Moments
+from keras_bft.ops.softmax_moments import softmax_moments
+from keras_bft.ops.softmax_moments import weight_rows
 from keras_bft.ops.units import carried_log_precision
 from keras_bft.ops.units import head_log_precision
 from keras_bft.ops.units import squared_value_gain
@@ -36,9 +43,12 @@ from keras_bft.ops.units import value_log_precision
 
 __all__ = [
     "KrigingObservation",
+    "Moments",
     "NO_OBSERVATION",
     "SandwichObservation",
+    "WeightDropout",
     "activation_derivative",
+    "blockwise_estimate",
     "carried_log_precision",
     "feed_forward_jacobian",
     "gated_feed_forward_jacobian",
@@ -60,12 +70,16 @@ __all__ = [
     "predict_log_precision",
     "project_log_precision",
     "projected_log_precision",
+    "projected_observation_log_precision",
     "rms_norm_jacobian",
     "rotate",
     "rotation",
     "sandwich_observation",
+    "sandwich_weights",
+    "softmax_moments",
     "squared_projection",
     "squared_value_gain",
     "unit_snr_log_precision",
     "value_log_precision",
+    "weight_rows",
 ]

@@ -29,7 +29,7 @@ def _gelu(x: Tensor, approximate: bool = False) -> Tensor:
         return 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t**2) * slope
     if keras.backend.backend() == "jax":
         # TensorFlow 2.21 cannot run the `erf` of a SavedModel that JAX wrote.
-        cumulative = 0.5 * ops.erfc(-x / math.sqrt(2))
+        cumulative = 0.5 * ops.erfc(-x * math.sqrt(0.5))
     else:
         cumulative = 0.5 * (1.0 + ops.erf(x / math.sqrt(2)))
     density = ops.exp(-0.5 * x**2) / math.sqrt(2 * math.pi)

@@ -5,14 +5,16 @@ import math
 from keras import ops
 
 from keras_bft.ops._casting import cast
+from keras_bft.ops._moment_plan import BLOCK
+from keras_bft.ops._moment_plan import MASKED
+from keras_bft.ops._moment_plan import WeightDropout
 from keras_bft.ops.kriging_statistics import KrigingObservation
-from keras_bft.ops.kriging_statistics import kriging_statistics
+from keras_bft.ops.kriging_statistics import kriging_columns
+from keras_bft.ops.kriging_statistics import summarize
 from keras_bft.ops.precision import float32
 from keras_bft.ops.precision import log_mean_precision
+from keras_bft.ops.softmax_moments import softmax_moments
 from keras_bft.typing import Tensor
-
-# Logit of keys that may not be seen. Logits are float32.
-_MASKED = -1.0e9
 
 
 def kriging_weights(
@@ -85,7 +87,7 @@ def kriging_weights(
         mask = known if mask is None else ops.logical_and(mask, known)
         bias = ops.multiply(strength, ops.where(known, bias, 0.0))
     if mask is not None:
-        logits = ops.where(mask, logits + bias, _MASKED)
+        logits = ops.where(mask, logits + bias, MASKED)
     num_keys = key.shape[1]
     # Only a known number: an export leaves the length open.
     if isinstance(num_keys, int) and num_keys == 1:
@@ -110,11 +112,18 @@ def kriging_observation(
     scale: float | None = None,
     strength: float | Tensor = 1.0,
     variance: str = "channel",
+    mean_log_precision: Tensor | None = None,
+    causal: bool = False,
+    differentiate: bool = True,
+    dropped: WeightDropout | None = None,
+    block: int | None = BLOCK,
 ) -> KrigingObservation:
     """Observe: precision-weighted attention and its statistics.
 
     The weights and the estimate are the paper's; the statistics are computed
-    as derived for this library (see `kriging_statistics`).
+    as derived for this library. Values and gradients are those of
+    `kriging_weights` and `kriging_statistics`, but the weights of all queries
+    are never held at once: memory grows with `T + S`, see `softmax_moments`.
 
     Args:
         query: `(B, T, H, C)`.
@@ -130,6 +139,16 @@ def kriging_observation(
         strength: Filter strength, the exponent of the keys' precision.
         variance: `"channel"` keeps the residual variance of each channel,
             `"head"` pools it over the channels of a head.
+        mean_log_precision: Log of the keys' mean precision, `(B, S)` or per
+            head `(B, S, Hk)`, as in `kriging_weights`. Defaults to that of
+            `key_log_precision`.
+        causal: Whether a query sees its own and earlier keys only, on top of
+            the mask. Needs `T = S`.
+        differentiate: Whether gradients flow through the statistics. The
+            estimate always carries them.
+        dropped: Dropout of the weights, see `WeightDropout`.
+        block: Number of queries whose weights are held at a time, or `None`
+            for all.
 
     Returns:
         A `KrigingObservation`.
@@ -152,16 +171,92 @@ def kriging_observation(
     [3.0, 3.0, 1.6, 0.9163]
     """
     value = ops.convert_to_tensor(value)
-    mean_log_precision = None
-    if key_log_precision is not None:
+    if mean_log_precision is None and key_log_precision is not None:
         mean_log_precision = log_mean_precision(key_log_precision)
-    weights = kriging_weights(
-        query, key, mean_log_precision, mask, scale, strength
-    )
-    if value_log_precision is None and mean_log_precision is not None:
-        value_log_precision = ops.repeat(
-            mean_log_precision[..., None], value.shape[2], axis=-1
+        if value_log_precision is None:
+            value_log_precision = ops.repeat(
+                mean_log_precision[..., None], value.shape[2], axis=-1
+            )
+    if value.shape[2] != ops.convert_to_tensor(key).shape[2]:
+        raise ValueError(
+            "Keys and values must have the same number of heads. "
+            f"Received: key.shape={key.shape}, value.shape={value.shape}"
         )
-    return kriging_statistics(
-        weights, value, value_log_precision, mask, variance
+    columns = kriging_columns(
+        value, value_log_precision, mask, variance, differentiate
     )
+    first = columns.centered
+    if dropped is not None and dropped.rate is not None:
+        # For the sum of the weights that dropout leaves: it is not one.
+        first = ops.concatenate([first, ops.ones_like(first[..., :1])], -1)
+    moments = softmax_moments(
+        query,
+        key,
+        ops.concatenate([first, columns.others], axis=-1),
+        _bias(mean_log_precision, strength),
+        mask,
+        causal,
+        scale,
+        estimated=first.shape[-1],
+        differentiate=differentiate,
+        dropped=dropped,
+        block=block,
+    )
+    return summarize(columns, moments, value.dtype)
+
+
+def blockwise_estimate(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mean_log_precision: Tensor | None = None,
+    mask: Tensor | None = None,
+    causal: bool = False,
+    strength: float | Tensor = 1.0,
+    dropped: WeightDropout | None = None,
+    block: int | None = BLOCK,
+) -> Tensor:
+    """`kriging_estimate` of `kriging_weights` that never holds all weights.
+
+    Args:
+        query: `(B, T, H, C)`.
+        key: `(B, S, Hk, C)`, `H` a multiple of `Hk`.
+        value: `(B, S, Hk, C)`.
+        mean_log_precision: As in `kriging_weights`: `None` for standard
+            attention.
+        mask: `(B, T, S)` or `(B, 1, S)` bool, `True` where the query may see
+            the key.
+        causal: As in `kriging_observation`, like what follows.
+        strength: Filter strength, the exponent of the keys' precision.
+        dropped: Dropout of the weights.
+        block: Number of queries whose weights are held at a time.
+
+    Returns:
+        `(B, T, H, C)` in the dtype of `value`.
+
+    Raises:
+        ValueError: As `kriging_weights`.
+    """
+    return softmax_moments(
+        query,
+        key,
+        value,
+        _bias(mean_log_precision, strength),
+        mask,
+        causal,
+        statistics=False,
+        dropped=dropped,
+        block=block,
+    ).estimate
+
+
+def _bias(
+    mean_log_precision: Tensor | None, strength: float | Tensor
+) -> Tensor | None:
+    """What the keys' precision adds to the logits."""
+    if mean_log_precision is None:
+        return None
+    bias = float32(mean_log_precision)
+    known = bias > -math.inf
+    bias = ops.multiply(strength, ops.where(known, bias, 0.0))
+    return ops.where(known, bias, MASKED)

@@ -6,6 +6,7 @@ from keras import ops
 
 from keras_bft.ops.precision import NO_OBSERVATION
 from keras_bft.ops.precision import float32
+from keras_bft.ops.softmax_moments import Moments
 from keras_bft.typing import Tensor
 
 # Smallest positive normal float32, about: keeps logarithms finite.
@@ -101,60 +102,117 @@ def kriging_statistics(
     Raises:
         ValueError: If `variance` is unknown, or `H` is no multiple of `Hk`.
     """
+    value = ops.convert_to_tensor(value)
+    columns = kriging_columns(
+        value, value_log_precision, mask, variance, differentiate
+    )
+    total = ops.transpose(ops.sum(weights, axis=-1), (0, 2, 1))[..., None]
+    sums = kriging_estimate(weights, columns.centered)
+    estimate = ops.concatenate([sums, total], axis=-1)
+    if not differentiate:
+        sums = ops.stop_gradient(sums)
+        weights = ops.stop_gradient(weights)
+    others = kriging_estimate(weights, columns.others)
+    squared_weights = ops.sum(ops.square(weights), axis=-1)
+    squared_weights = ops.transpose(squared_weights, (0, 2, 1))[..., None]
+    moments = Moments(
+        estimate, ops.concatenate([sums, others], axis=-1), squared_weights
+    )
+    return summarize(columns, moments, value.dtype)
+
+
+class KrigingColumns(NamedTuple):
+    """What the weights sum, besides themselves and their squares.
+
+    Attributes:
+        centered: Values less the reference, `(B, S, Hk, C)`, float32.
+        others: `(B, S, Hk, M)`: squares of the centered values, by channel or
+            their mean, and the relative precisions if there are any.
+        reference: Value of the first visible key, `(B, 1, Hk, C)`.
+        log_unit: Log of the largest precision, `(B, 1, Hk)`, or `None`.
+    """
+
+    centered: Tensor
+    others: Tensor
+    reference: Tensor
+    log_unit: Tensor | None
+
+
+def kriging_columns(
+    value: Tensor,
+    value_log_precision: Tensor | None,
+    mask: Tensor | None,
+    variance: str,
+    differentiate: bool,
+) -> KrigingColumns:
+    """Columns for the statistics, see `kriging_statistics`."""
     if variance not in VARIANCES:
         raise ValueError(
             f"`variance` must be one of {VARIANCES}. "
             f"Received: variance={variance!r}"
         )
-    value = ops.convert_to_tensor(value)
     visible = seen_keys(value, mask)
     # A half-precision estimate would spoil the difference of squares.
-    dtype, value = value.dtype, float32(value)
+    value = float32(value)
     reference = ops.stop_gradient(first_visible(value, visible))
     centered = value - reference
-    centered_estimate = kriging_estimate(weights, centered)
-    total = ops.sum(weights, axis=-1)
-    total = ops.transpose(total, (0, 2, 1))[..., None]
-    groups = weights.shape[1] // value.shape[2]
-    reference = ops.repeat(reference, groups, axis=2)
-    estimate = ops.cast(centered_estimate + total * reference, dtype)
-
-    if not differentiate:
-        weights = ops.stop_gradient(weights)
-        centered = ops.stop_gradient(centered)
-        centered_estimate = ops.stop_gradient(centered_estimate)
-        if value_log_precision is not None:
-            value_log_precision = ops.stop_gradient(value_log_precision)
-    squares = ops.square(centered)
-    squared_estimate = ops.square(centered_estimate)
+    constant = centered if differentiate else ops.stop_gradient(centered)
+    squares = ops.square(constant)
     if variance == "head":
         squares = ops.mean(squares, axis=-1, keepdims=True)
-        squared_estimate = ops.mean(squared_estimate, axis=-1, keepdims=True)
-    columns = [squares]
+    others, log_unit = squares, None
     if value_log_precision is not None:
+        if not differentiate:
+            value_log_precision = ops.stop_gradient(value_log_precision)
         precision, log_unit = _relative_precision(value_log_precision, visible)
-        columns.append(precision)
-    moments = kriging_estimate(weights, ops.concatenate(columns, axis=-1))
-    num_squares = squares.shape[-1]
-    residual_variance = ops.maximum(
-        moments[..., :num_squares] - squared_estimate, 0.0
-    )
+        others = ops.concatenate([squares, precision], axis=-1)
+    return KrigingColumns(centered, others, reference, log_unit)
 
-    squared_weights = ops.sum(ops.square(weights), axis=-1)
-    squared_weights = ops.transpose(squared_weights, (0, 2, 1))[..., None]
+
+def summarize(
+    columns: KrigingColumns, moments: Moments, dtype: str
+) -> KrigingObservation:
+    """The observation from the weighted sums of its columns.
+
+    Args:
+        columns: What was summed.
+        moments: Their sums: of the centered values, of a column of ones if
+            the weights need not sum to one, and of the other columns.
+        dtype: Dtype of the estimate.
+
+    Returns:
+        A `KrigingObservation`.
+    """
+    squared_weights = moments.squared_weights
     seen = squared_weights > 0.0
+    channels, num_others = columns.centered.shape[-1], columns.others.shape[-1]
+    groups = moments.sums.shape[2] // columns.others.shape[2]
+    reference = ops.repeat(columns.reference, groups, axis=2)
+    total = moments.estimate[..., channels:]
+    if total.shape[-1] == 0:
+        total = ops.cast(seen, reference.dtype)
+    estimate = moments.estimate[..., :channels] + total * reference
+
+    others = moments.sums[..., moments.sums.shape[-1] - num_others :]
+    num_squares = num_others - int(columns.log_unit is not None)
+    squared_estimate = ops.square(moments.sums[..., :channels])
+    if num_squares == 1:
+        squared_estimate = ops.mean(squared_estimate, axis=-1, keepdims=True)
+    residual_variance = ops.maximum(
+        others[..., :num_squares] - squared_estimate, 0.0
+    )
     sample_size = ops.where(
         seen, 1.0 / ops.where(seen, squared_weights, 1.0), 0.0
     )
-    if value_log_precision is None:
+    if columns.log_unit is None:
         log_prior = ops.where(seen, 0.0, NO_OBSERVATION)
     else:
-        mean = ops.where(seen, moments[..., num_squares:], 1.0)
-        log_unit = ops.repeat(log_unit, groups, axis=-1)[..., None]
+        mean = ops.where(seen, others[..., num_squares:], 1.0)
+        log_unit = ops.repeat(columns.log_unit, groups, axis=-1)[..., None]
         log_prior = ops.log(ops.maximum(mean, _TINY)) + log_unit
         log_prior = ops.where(seen, log_prior, NO_OBSERVATION)
     return KrigingObservation(
-        estimate, residual_variance, sample_size, log_prior
+        ops.cast(estimate, dtype), residual_variance, sample_size, log_prior
     )
 
 

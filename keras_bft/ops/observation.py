@@ -11,6 +11,9 @@ from keras_bft.typing import Tensor
 
 _TINY = 1.0e-37
 
+# exp(80) is still a float32.
+_LARGEST_EXPONENT = 80.0
+
 # Stands for the logarithm of zero: finite, so that gradients are too.
 _LOG_ZERO = -1.0e30
 
@@ -60,10 +63,7 @@ def observation_log_precision(
     >>> [round(float(keras.ops.exp(l)), 3) for l in log_precision[0, :, 0, 0]]
     [2.0, 3.556]
     """
-    if prior_dof <= 0:
-        raise ValueError(
-            f"`prior_dof` must be positive. Received: prior_dof={prior_dof}"
-        )
+    _check_prior_dof(prior_dof)
     residual_variance = float32(residual_variance)
     sample_size = float32(effective_sample_size)
     seen = sample_size > 0.0
@@ -127,6 +127,66 @@ def squared_projection(
     if pooled:
         return ops.sum(squared, axis=1)
     return ops.reshape(squared, (-1, squared.shape[-1]))
+
+
+def projected_observation_log_precision(
+    residual_variance: Tensor,
+    effective_sample_size: Tensor,
+    log_prior_precision: Tensor,
+    squared: Tensor,
+    prior_dof: float = 1.0,
+) -> Tensor:
+    """`observation_log_precision` through `projected_log_precision`.
+
+    The variances are added relative to the largest of each token, so that no
+    channel of a head needs a logarithm or an exponential of its own.
+
+    Args:
+        residual_variance: `(B, T, H, C)` or `(B, T, H, 1)`.
+        effective_sample_size: `(B, T, H, 1)`.
+        log_prior_precision: `(B, T, H, 1)`.
+        squared: What `squared_projection` returns.
+        prior_dof: Prior degrees of freedom `nu0 > 0`.
+
+    Returns:
+        Log-precision of shape `(B, T, D)`, float32; about `NO_OBSERVATION`
+        for a query that saw nothing.
+
+    Raises:
+        ValueError: If `prior_dof` is not positive.
+    """
+    _check_prior_dof(prior_dof)
+    residual_variance = float32(residual_variance)
+    sample_size = float32(effective_sample_size)
+    seen = sample_size > 0.0
+    n = ops.maximum(sample_size, 1.0)
+    # The sum nu0 / p + n r2 of each channel, over the largest of its head.
+    sums = n * residual_variance
+    log_prior_sum = math.log(prior_dof) - ops.where(
+        seen, float32(log_prior_precision), 0.0
+    )
+    largest = ops.max(sums, axis=-1, keepdims=True)
+    log_largest = ops.log(ops.maximum(largest, _TINY))
+    log_unit = ops.stop_gradient(ops.maximum(log_prior_sum, log_largest))
+    sums = sums * ops.exp(ops.minimum(-log_unit, _LARGEST_EXPONENT))
+    sums = sums + ops.exp(log_prior_sum - log_unit)
+
+    log_scale = log_unit - ops.log(n) - ops.log(prior_dof + n - 1.0)
+    log_scale = ops.where(seen, log_scale, -NO_OBSERVATION)
+    log_largest = ops.stop_gradient(ops.max(log_scale, axis=2, keepdims=True))
+    sums = ops.where(seen, sums, 1.0)
+    variance = sums * ops.exp(log_scale - log_largest)
+    length = ops.shape(variance)[1]
+    variance = ops.reshape(variance, (-1, length, squared.shape[0]))
+    projected = ops.maximum(ops.matmul(variance, squared), _TINY)
+    return -(ops.log(projected) + log_largest[..., 0])
+
+
+def _check_prior_dof(prior_dof: float) -> None:
+    if prior_dof <= 0:
+        raise ValueError(
+            f"`prior_dof` must be positive. Received: prior_dof={prior_dof}"
+        )
 
 
 def projected_log_precision(log_precision: Tensor, squared: Tensor) -> Tensor:

@@ -10,14 +10,14 @@ import math
 from keras import ops
 
 from keras_bft.ops._casting import float32
+from keras_bft.ops._precision_gradients import kalman_gain
+from keras_bft.ops._precision_gradients import noisy_log_variance
+from keras_bft.ops._precision_gradients import updated_log_precision
 from keras_bft.typing import Tensor
 
 # Log-precision of an observation that was not made. Its gain is exactly zero
 # in float32, and unlike minus infinity it keeps every gradient finite.
 NO_OBSERVATION = -1.0e4
-
-# exp(-80) is still a normal float32.
-_LARGEST_EXPONENT = 80.0
 
 
 def log_add(x: Tensor, y: Tensor) -> Tensor:
@@ -124,33 +124,18 @@ def kalman_update(
     """
     prior = float32(log_precision)
     observed = float32(observation_log_precision)
-    difference = ops.subtract(prior, observed)
     if isinstance(strength, (int, float)):
         if strength < 0:
             raise ValueError(
                 "`strength` must be zero or more. "
                 f"Received: strength={strength}"
             )
-        if strength == 0:
-            gain = ops.ones_like(difference)
-            posterior = ops.broadcast_to(observed, ops.shape(gain))
-        else:
-            log_strength = math.log(strength)
-            gain = ops.sigmoid(-difference - log_strength)
-            posterior = log_add(prior + log_strength, observed)
+    if isinstance(strength, (int, float)) and strength == 0:
+        gain = ops.ones_like(ops.subtract(prior, observed))
+        posterior = ops.broadcast_to(observed, ops.shape(gain))
     else:
-        # The same two formulas without log s, so that s = 0 keeps its
-        # gradient.
-        strength = float32(strength)
-        ratio = ops.exp(ops.minimum(difference, _LARGEST_EXPONENT))
-        gain = 1.0 / (1.0 + ops.multiply(strength, ratio))
-        largest = ops.stop_gradient(ops.maximum(prior, observed))
-        scaled_observed = ops.exp(
-            ops.maximum(ops.subtract(observed, largest), -_LARGEST_EXPONENT)
-        )
-        scaled_prior = ops.exp(ops.subtract(prior, largest))
-        total = scaled_observed + ops.multiply(strength, scaled_prior)
-        posterior = largest + ops.log(total)
+        gain = kalman_gain(prior, observed, strength)
+        posterior = updated_log_precision(prior, observed, strength)
     state = ops.convert_to_tensor(state)
     step = ops.cast(gain, state.dtype) * ops.cast(innovation, state.dtype)
     return state + step, posterior, gain
@@ -194,14 +179,16 @@ def predict_log_precision(
     5.0
     """
     log_variance = -float32(log_precision)
+    factor: Tensor = 1.0
     if jacobian is not None:
         factor = ops.square(1.0 + float32(jacobian)) + 1e-6
         if log_variance.shape[-1] == 1 and factor.shape[-1] != 1:
             factor = ops.mean(factor, axis=-1, keepdims=True)
-        log_variance = ops.add(log_variance, ops.log(factor))
-    if log_process_noise is not None:
-        log_variance = log_add(log_variance, float32(log_process_noise))
-    return -log_variance
+    if log_process_noise is None:
+        if jacobian is not None:
+            log_variance = ops.add(log_variance, ops.log(factor))
+        return -log_variance
+    return -noisy_log_variance(log_variance, factor, float32(log_process_noise))
 
 
 def normalized_log_precision(

@@ -126,18 +126,15 @@ def sandwich_observation(
             f"Received: weights.shape={weights.shape}, "
             f"value.shape={value.shape}"
         )
-    mean_log_precision = None
     visible = _visible_pairs(mask, key_log_precision, value)
-    if key_log_precision is not None:
-        mean_log_precision = log_mean_precision(key_log_precision)
-        relative = _relative_precision(mean_log_precision, visible, strength)
-        weights = ops.multiply(weights, relative[:, None])
-    weights = ops.where(visible[:, None], weights, 0.0)
+    weights = _precise_weights(weights, key_log_precision, visible, strength)
     estimate = kriging_estimate(weights, value)
 
-    if value_log_precision is None and mean_log_precision is not None:
+    if value_log_precision is None and key_log_precision is not None:
         value_log_precision = ops.repeat(
-            mean_log_precision[..., None], value.shape[2], axis=-1
+            log_mean_precision(key_log_precision)[..., None],
+            value.shape[2],
+            axis=-1,
         )
     value = float32(value)
     if not differentiate:
@@ -148,6 +145,50 @@ def sandwich_observation(
         estimate,
         _variance(weights, value, visible, value_log_precision, variance),
     )
+
+
+def sandwich_weights(
+    weights: Tensor,
+    key_log_precision: Tensor | None = None,
+    mask: Tensor | None = None,
+    strength: float | Tensor = 1.0,
+) -> Tensor:
+    """The weights `a_tj` of `sandwich_observation`, zero where not visible.
+
+    Args:
+        weights: Signed pointwise attention weights, `(B, H, T, S)`.
+        key_log_precision: `(B, S, D)` or `(B, S, 1)`, or `None`.
+        mask: `(B, T, S)` or `(B, 1, S)` bool.
+        strength: Filter strength, the exponent of the keys' precision.
+
+    Returns:
+        `(B, H, T, S)`, float32.
+
+    Example:
+
+    >>> log_precision = np.log([[[1.0], [3.0]]]).astype("float32")
+    >>> weights = sandwich_weights(np.ones((1, 1, 1, 2)), log_precision)
+    >>> keras.ops.convert_to_numpy(weights).round(2).tolist()
+    [[[[0.5, 1.5]]]]
+    """
+    weights = float32(weights)
+    keys = ops.transpose(weights[:, :, 0], (0, 2, 1))
+    visible = _visible_pairs(mask, key_log_precision, keys)
+    return _precise_weights(weights, key_log_precision, visible, strength)
+
+
+def _precise_weights(
+    weights: Tensor,
+    key_log_precision: Tensor | None,
+    visible: Tensor,
+    strength: float | Tensor,
+) -> Tensor:
+    if key_log_precision is not None:
+        relative = _relative_precision(
+            log_mean_precision(key_log_precision), visible, strength
+        )
+        weights = ops.multiply(weights, relative[:, None])
+    return ops.where(visible[:, None], weights, 0.0)
 
 
 def _visible_pairs(

@@ -208,6 +208,14 @@ def test_the_hstu_layer_reports_its_own_prediction():
         -np.logaddexp(-posterior, noise),
         atol=1e-4,
     )
+    weights = traced["block_0/attention/kriging_weights"]
+    assert weights.shape == (2, 2, 6, 6) and not np.triu(weights, 1).any()
+    size = traced["block_0/attention/effective_sample_size"]
+    np.testing.assert_allclose(
+        size[0, :4, :, 0],
+        (np.abs(weights).sum(-1) ** 2 / (weights**2).sum(-1))[0, :, :4].T,
+        rtol=1e-5,
+    )
     means = traced.token_means()["block_0", 0]
     np.testing.assert_allclose(
         means["predicted_log_precision"],
@@ -217,6 +225,13 @@ def test_the_hstu_layer_reports_its_own_prediction():
     np.testing.assert_allclose(
         means["log_process_noise"], noise.mean(), rtol=1e-5
     )
+
+
+def test_hstu_without_filter_reports_its_attention():
+    model = HSTU(9, max_length=6, embedding_dim=8, num_layers=1, bayesian=False)
+    model.build((None, 6))
+    traced = trace(model, ITEMS)
+    assert list(traced) == ["block_0/attention/attention_weights"]
 
 
 def test_a_layer_alone_and_half_precision():

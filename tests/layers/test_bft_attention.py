@@ -72,6 +72,7 @@ def test_config():
         strength=0.5,
         kriging_weights=False,
         bayesian=False,
+        attention="dense",
         seed=4,
     )
 
@@ -411,6 +412,40 @@ def test_dropped_keys_are_missing_or_noise(mode):
     assert np.max(np.abs(noisy - innovation)) > 1e-2
     changed = np.max(np.abs(noisy_observed - observed))
     assert (changed > 1e-2) == (mode == "renormalized")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"dropout_mode": "renormalized", "causal": True},
+        {"dropout_mode": "inverted", "differentiate_statistics": True},
+        {"dropout_mode": "inverted", "bayesian": False, "causal": True},
+    ],
+    ids=str,
+)
+def test_blocks_and_whole_weights_give_the_same(options):
+    state, log_precision = inputs()
+    mask = np.ones((len(state), T), bool)
+    mask[0, -1] = mask[-1, 0] = False
+    outputs = []
+    for attention in ("blockwise", "dense"):
+        layer = built(dropout=0.5, seed=3, attention=attention, **options)
+        outputs.append(
+            [
+                x
+                for training in (False, True)
+                for x in keras.tree.flatten(
+                    layer(
+                        state,
+                        log_precision,
+                        padding_mask=mask,
+                        training=training,
+                    )
+                )
+            ]
+        )
+    for x, y in zip(*outputs, strict=True):
+        np.testing.assert_allclose(numpy(x), numpy(y), rtol=1e-4, atol=1e-5)
 
 
 def test_renormalized_dropout_of_the_only_key_makes_no_observation():

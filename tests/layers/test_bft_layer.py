@@ -67,6 +67,7 @@ def test_config():
         kernel_initializer=keras.initializers.HeNormal(),
         bayesian=False,
         gated_attention=True,
+        attention="dense",
         seed=4,
     )
 

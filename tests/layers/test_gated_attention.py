@@ -52,6 +52,7 @@ def test_config():
         use_bias=False,
         kernel_initializer=keras.initializers.HeNormal(),
         from_one=True,
+        attention="dense",
         seed=4,
     )
 

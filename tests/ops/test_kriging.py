@@ -396,5 +396,5 @@ def test_bad_arguments_raise():
     with pytest.raises(ValueError, match="Received: variance='token'"):
         kriging_observation(**inputs, variance="token")
     inputs["value"] = np.zeros((2, 5, 3, 3), "float32")
-    with pytest.raises(ValueError, match="multiple of the number of value"):
+    with pytest.raises(ValueError, match="same number of heads. Received"):
         kriging_observation(**inputs)

@@ -8,6 +8,8 @@ from keras_bft.ops import kriging_observation
 from keras_bft.ops import observation_log_precision
 from keras_bft.ops import predict_log_precision
 from keras_bft.ops import project_log_precision
+from keras_bft.ops import projected_observation_log_precision
+from keras_bft.ops import squared_projection
 from keras_bft.ops import value_log_precision
 from tests.gradients import gradient_function
 from tests.gradients import value_and_gradients
@@ -200,6 +202,63 @@ def test_the_projection_is_finite_at_the_extremes():
         value, gradients = differentiate(log_precision, matrix)
         assert np.isfinite(value)
         assert all(np.all(np.isfinite(gradient)) for gradient in gradients)
+
+
+@pytest.mark.parametrize(("pooled", "prior_dof"), [(False, 1.0), (True, 2.0)])
+def test_posterior_and_projection_at_once(pooled, prior_dof):
+    rng = np.random.default_rng(7)
+    residual, size, log_prior = make_statistics(rng, (2, 3, 4))
+    if pooled:
+        residual = residual[..., :1]
+    size[0, 1] = 0.0
+    kernel = normals(rng, 2, 4, 5)
+    probe = normals(rng, 2, 3, 5)
+
+    def at_once(residual, size, log_prior, kernel):
+        squared = squared_projection(kernel, pooled)
+        return projected_observation_log_precision(
+            residual, size, log_prior, squared, prior_dof
+        )
+
+    def in_turn(residual, size, log_prior, kernel):
+        return project_log_precision(
+            observation_log_precision(residual, size, log_prior, prior_dof),
+            kernel,
+        )
+
+    arrays = (residual, size, log_prior, kernel)
+    np.testing.assert_allclose(
+        numpy(run(at_once, *arrays)), numpy(run(in_turn, *arrays)), rtol=1e-5
+    )
+    _, gradients = value_and_gradients(
+        lambda *x: weighted_sum(at_once(*x), probe), *arrays
+    )
+    _, expected = value_and_gradients(
+        lambda *x: weighted_sum(in_turn(*x), probe), *arrays
+    )
+    for actual, wanted in zip(gradients, expected, strict=True):
+        np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_posterior_and_projection_are_finite_at_the_extremes():
+    residual, size, log_prior = np.meshgrid(
+        [0.0, 1e-37, 1e-12, 1.0, 1e12, 1e30],
+        [0.0, 1.0, 50.0],
+        [-1e4, -28.0, 0.0, 28.0, 1e4],
+    )
+    arrays = [
+        x.astype("float32").reshape(1, -1, 2, 1)
+        for x in (residual, size, log_prior)
+    ]
+    value, gradients = value_and_gradients(
+        lambda *arrays: keras.ops.mean(
+            projected_observation_log_precision(*arrays)
+        ),
+        *arrays,
+        np.ones((2, 3), "float32"),
+    )
+    assert np.isfinite(value)
+    assert all(np.all(np.isfinite(gradient)) for gradient in gradients)
 
 
 def observed_precision(inputs, log_precision, spread, gamma, kernel, out):

