@@ -11,14 +11,13 @@ is added: what is left is the catalogue. The contestants answer each request in
 turn, so that a machine that slows down slows all of them down. Weights are
 those of a new Bayesian SASRec, on which time does not depend.
 
-Memory is how much that of the process grows, at its peak, over what it holds
-with the model built: `recommend` and `rank_targets` for many users and the
-largest catalogue. It is read from /proc, so it needs Linux.
+Memory is how much that of the process grows, at its peak, with the model built:
+`recommend` and `rank_targets` for many users and the largest catalogue. It is
+read from /proc, so it needs Linux.
 """
 
 import argparse
 import csv
-import gc
 import os
 import time
 from collections.abc import Callable
@@ -26,6 +25,7 @@ from pathlib import Path
 
 import keras
 import numpy as np
+from measuring.memory import growth
 from rich.progress import track
 
 import keras_bft
@@ -96,14 +96,6 @@ def measure_latency(
     ]
 
 
-def memory(name: str) -> int:
-    """Bytes that Linux says this process has, such as `"VmRSS"`."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(f"{name}:"):
-            return 1024 * int(line.split()[1])
-    raise RuntimeError(f"/proc/self/status has no {name}")
-
-
 def measure_memory(model: keras.Model, k: int, num_users: int) -> list[Row]:
     """Growth of the process, what compiling takes included."""
     rng = np.random.default_rng(1)
@@ -121,17 +113,10 @@ def measure_memory(model: keras.Model, k: int, num_users: int) -> list[Row]:
             )
         ),
     }
-    # What an earlier model left must not be given back while this one works.
-    gc.collect()
-    before = memory("VmRSS")
-    rows: list[Row] = []
-    for name, work in works.items():
-        # Sets the peak, VmHWM, to what is held now.
-        Path("/proc/self/clear_refs").write_text("5")
-        work()
-        growth = memory("VmHWM") - before
-        rows.append({"what": name, "memory_mib": growth / 2**20})
-    return rows
+    return [
+        {"what": name, "memory_mib": growth(work) / 2**20}
+        for name, work in works.items()
+    ]
 
 
 def main() -> None:

@@ -236,6 +236,12 @@ def blockwise_estimate(
 
     Raises:
         ValueError: As `kriging_weights`.
+
+    Example:
+
+    >>> x = np.random.normal(size=(2, 500, 4, 16)).astype("float32")
+    >>> tuple(blockwise_estimate(x, x, x, causal=True).shape)
+    (2, 500, 4, 16)
     """
     return softmax_moments(
         query,

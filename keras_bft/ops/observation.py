@@ -154,6 +154,16 @@ def projected_observation_log_precision(
 
     Raises:
         ValueError: If `prior_dof` is not positive.
+
+    Example:
+
+    One key of precision 2, whose value a projection doubles:
+
+    >>> one = np.ones((1, 1, 1, 1), "float32")
+    >>> projected = projected_observation_log_precision(
+    ...     0 * one, one, np.log(2 * one), np.array([[4.0]], "float32"))
+    >>> round(float(keras.ops.exp(projected[0, 0, 0])), 4)
+    0.5
     """
     _check_prior_dof(prior_dof)
     residual_variance = float32(residual_variance)

@@ -79,6 +79,18 @@ def softmax_moments(
 
     Raises:
         ValueError: If `H` is no multiple of `Hk`, or `mask` is not of rank 3.
+
+    Example:
+
+    Two keys, the second three times as heavy; the first query sees one:
+
+    >>> query = key = np.zeros((1, 2, 1, 1), "float32")
+    >>> columns = np.array([0.0, 4.0], "float32").reshape(1, 2, 1, 1)
+    >>> bias = np.log([[1.0, 3.0]]).astype("float32")
+    >>> moments = softmax_moments(query, key, columns, bias, causal=True)
+    >>> [keras.ops.convert_to_numpy(x).ravel().round(4).tolist()
+    ...  for x in moments[1:]]
+    [[0.0, 3.0], [1.0, 0.625]]
     """
     query, key = ops.convert_to_tensor(query), ops.convert_to_tensor(key)
     heads, num_heads = key.shape[2], query.shape[2]
