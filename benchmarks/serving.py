@@ -25,10 +25,10 @@ from pathlib import Path
 
 import keras
 import numpy as np
-from measuring.memory import growth
 from rich.progress import track
 
 import keras_bft
+from measuring.memory import growth
 
 MEMORY_LIMIT = 2 * 2**30
 COLUMNS = (
