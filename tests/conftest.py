@@ -1,6 +1,7 @@
 """Settings that every test runs under."""
 
 import atexit
+import ctypes
 import gc
 import os
 import tempfile
@@ -59,15 +60,23 @@ _held = 0
 
 @pytest.fixture(autouse=True, scope="module")
 def _bounded_memory():
-    """Lets JAX forget its programs when they hold much. They are on disk."""
+    """Gives back what is held, when that is much.
+
+    JAX forgets its programs, too: they are on disk.
+    """
     global _held
     yield
-    if keras.backend.backend() == "jax" and _resident_bytes() > _held + 2**31:
+    if _resident_bytes() < _held + 2**31:
+        return
+    if keras.backend.backend() == "jax":
         import jax
 
         jax.clear_caches()
-        gc.collect()
-        _held = _resident_bytes()
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+    _held = _resident_bytes()
 
 
 @pytest.fixture(autouse=True)
