@@ -188,13 +188,13 @@ class Attention(FilterLayer):
         if self.attention == "dense" or is_heard():
             # Weights that are reported have to be there.
             return False
+        if self.attention == "blockwise":
+            return True
         length = state.shape[1]
-        return (
-            self.attention == "blockwise"
-            or keras.backend.backend() == "jax"
-            or not isinstance(length, int)
-            or length > LONGEST_DENSE
-        )
+        if not isinstance(length, int):
+            # An export, which leaves it open.
+            return False
+        return keras.backend.backend() == "jax" or length > LONGEST_DENSE
 
     def _dropped(
         self, query: Tensor, key: Tensor, visible: Visible, training: bool

@@ -85,7 +85,7 @@ class BFTAttention(Attention):
             `T + S`, and computes those of a causal layer that count;
             `"dense"` holds them all. `"auto"` (default) is the faster one:
             blockwise, but dense on TensorFlow and PyTorch for up to 256
-            positions, and while
+            positions, in exports that leave the length open, and while
             `keras_bft.diagnostics.trace` reads the weights.
         seed: Seed of the dropout.
         **kwargs: Arguments of `keras.layers.Layer`.
