@@ -12,7 +12,6 @@ at `--longest-dense`.
 """
 
 import argparse
-import functools
 import math
 import statistics
 from pathlib import Path
@@ -117,19 +116,10 @@ def measure(
 def exponents(rows: list[Row]) -> list[str]:
     """How time and memory grow between the two greatest lengths."""
     lines = []
-    groups = functools.reduce(
-        lambda found, row: (
-            found
-            | {
-                (row["statistics"], row["attention"]): [
-                    *found.get((row["statistics"], row["attention"]), []),
-                    row,
-                ]
-            }
-        ),
-        rows,
-        {},
-    )
+    groups: dict[tuple[object, object], list[Row]] = {}
+    for row in rows:
+        contestant = row["statistics"], row["attention"]
+        groups.setdefault(contestant, []).append(row)
     for (name, kind), group in groups.items():
         if len(group) < 2:
             continue

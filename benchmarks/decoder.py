@@ -12,7 +12,6 @@ of each token after it. Without `--checkpoint` the weights are random, of a
 """
 
 import argparse
-import csv
 import os
 import statistics
 import tempfile
@@ -26,6 +25,8 @@ import torch
 import transformers
 
 import keras_bft
+from measuring.turns import ratios
+from measuring.turns import write_rows
 
 Generate = Callable[[np.ndarray, int], np.ndarray]
 SIZES = {
@@ -161,22 +162,18 @@ def main() -> None:
     for index, phase in enumerate(("prefill", "decode")):
         for name, figures in results.items():
             for other in ("transformers", "standard decoder"):
-                ratios = [
-                    a[index] / b[index]
-                    for a, b in zip(figures, results[other], strict=True)
-                ]
+                rates, others = (
+                    [figure[index] for figure in found]
+                    for found in (figures, results[other])
+                )
                 rows.append(
                     {
                         "backend": keras.backend.backend(),
                         "phase": phase,
                         "model": name,
-                        "tokens_per_second": statistics.median(
-                            figure[index] for figure in figures
-                        ),
+                        "tokens_per_second": statistics.median(rates),
                         "relative_to": other,
-                        "ratio": statistics.median(ratios),
-                        "lowest": min(ratios),
-                        "highest": max(ratios),
+                        **ratios(rates, others),
                     }
                 )
                 if name != other:
@@ -186,11 +183,7 @@ def main() -> None:
                         f"tokens/s, {row['ratio']:.2f} times {other} "
                         f"({row['lowest']:.2f} to {row['highest']:.2f})"
                     )
-    if arguments.output:
-        with arguments.output.open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
+    write_rows(rows, arguments.output)
 
 
 if __name__ == "__main__":

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from keras_bft.diagnostics.plots import COLORS
-from keras_bft.diagnostics.plots import MARKERS
+from keras_bft.diagnostics._figure import COLORS
+from keras_bft.diagnostics._figure import MARKERS
 from keras_bft.evaluation import paired_bootstrap
 
 METRICS = ("em", "f1")

@@ -5,11 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from keras_bft.diagnostics._figure import COLORS as COLORS
-from keras_bft.diagnostics._figure import MARKERS as MARKERS
-from keras_bft.diagnostics._figure import finished as _finished
-from keras_bft.diagnostics._figure import line_style as _style
-from keras_bft.diagnostics._figure import make_axes as _axes
+from keras_bft.diagnostics._figure import finished
+from keras_bft.diagnostics._figure import line_style
+from keras_bft.diagnostics._figure import make_axes
 from keras_bft.diagnostics.context_length import ContextCurve
 from keras_bft.diagnostics.roc import RocCurve
 
@@ -35,11 +33,11 @@ def plot_attention_sinks(
     axes.figure.savefig("sinks.png")
     ```
     """
-    axes = _axes(axes)
+    axes = make_axes(axes)
     for place, (label, layers) in enumerate(sinks.items()):
         heads = list(layers.values())
         x = np.arange(len(heads))
-        style = _style(place)
+        style = line_style(place)
         axes.plot(x, [share.mean() for share in heads], label=label, **style)
         axes.fill_between(
             x,
@@ -53,7 +51,7 @@ def plot_attention_sinks(
     axes.set_ylabel("share of attention on the first token")
     axes.set_ylim(0, 1)
     axes.xaxis.get_major_locator().set_params(integer=True)
-    return _finished(axes)
+    return finished(axes)
 
 
 def plot_context_curves(
@@ -77,14 +75,14 @@ def plot_context_curves(
     keras_bft.diagnostics.plot_context_curves(gains, "mean Kalman gain K")
     ```
     """
-    axes = _axes(axes)
+    axes = make_axes(axes)
     for place, (name, curve) in enumerate(curves.items()):
-        axes.plot(curve.visible, curve.mean, label=name, **_style(place))
+        axes.plot(curve.visible, curve.mean, label=name, **line_style(place))
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter("{x:g}")
     axes.set_xlabel("visible tokens, from")
     axes.set_ylabel(label)
-    return _finished(axes)
+    return finished(axes)
 
 
 def plot_roc(curves: Mapping[str, RocCurve], axes: Any = None) -> Any:
@@ -105,16 +103,16 @@ def plot_roc(curves: Mapping[str, RocCurve], axes: Any = None) -> Any:
     keras_bft.diagnostics.plot_roc({"BFT": curve})
     ```
     """
-    axes = _axes(axes)
+    axes = make_axes(axes)
     axes.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle="--")
     for place, (name, curve) in enumerate(curves.items()):
         axes.plot(
             curve.false_positive_rate,
             curve.true_positive_rate,
             label=f"{name}, area {curve.auc:.3f}",
-            color=_style(place)["color"],
+            color=line_style(place)["color"],
         )
     axes.set_xlabel("share of right tokens flagged")
     axes.set_ylabel("share of corrupted tokens flagged")
     axes.set_aspect("equal")
-    return _finished(axes)
+    return finished(axes)

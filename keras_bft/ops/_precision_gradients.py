@@ -52,9 +52,8 @@ def kalman_gain(
     def gain_of(
         prior: Tensor, observed: Tensor, strength: Tensor
     ) -> tuple[Tensor, Any]:
-        difference = ops.subtract(prior, observed)
-        ratio = ops.exp(ops.minimum(difference, _LARGEST_EXPONENT))
-        gain = 1.0 / (1.0 + ops.multiply(strength, ratio))
+        ratio = _bounded_exp(prior - observed)
+        gain = 1.0 / (1.0 + strength * ratio)
         gain = ops.where(gain < _SMALLEST_GAIN, 0.0, gain)
 
         def gradient(*args: Tensor, upstream: Tensor | None = None) -> Any:
@@ -62,8 +61,8 @@ def kalman_gain(
             scaled = upstream * gain
             slope = scaled - scaled * gain
             return (
-                -sum_to(slope, prior),
-                sum_to(slope, observed),
+                -_sum_to(slope, prior),
+                _sum_to(slope, observed),
                 -ops.sum(scaled * (gain * ratio)),
             )
 
@@ -90,16 +89,15 @@ def updated_log_precision(
     def update(
         prior: Tensor, observed: Tensor, strength: Tensor
     ) -> tuple[Tensor, Any]:
-        difference = ops.subtract(prior, observed)
-        bounded = ops.minimum(difference, _LARGEST_EXPONENT)
-        ratio = ops.exp(bounded)
-        total = 1.0 + ops.multiply(strength, ratio)
+        difference = prior - observed
+        ratio = _bounded_exp(difference)
+        total = 1.0 + strength * ratio
         posterior = observed + ops.log(total)
         # Beyond the bound the sum is of the prior alone, and exact in it.
         rest = ops.exp(-ops.clip(difference, 0.0, _LARGEST_EXPONENT))
         posterior = ops.where(
             difference > _LARGEST_EXPONENT,
-            prior + ops.log(ops.add(strength, rest)),
+            prior + ops.log(strength + rest),
             posterior,
         )
         gain = 1.0 / total
@@ -108,8 +106,8 @@ def updated_log_precision(
             upstream = args[0] if upstream is None else upstream
             observed_slope = upstream * gain
             return (
-                sum_to(upstream - observed_slope, prior),
-                sum_to(observed_slope, observed),
+                _sum_to(upstream - observed_slope, prior),
+                _sum_to(observed_slope, observed),
                 ops.sum(observed_slope * ratio),
             )
 
@@ -136,7 +134,7 @@ def noisy_log_variance(
     def add_noise(
         log_variance: Tensor, factor: Tensor, log_noise: Tensor
     ) -> tuple[Tensor, Any]:
-        difference = ops.subtract(log_variance, log_noise)
+        difference = log_variance - log_noise
         # Both variances over the larger one.
         state_leads = difference > 0.0
         ratio = ops.exp(ops.where(state_leads, -difference, difference))
@@ -149,14 +147,19 @@ def noisy_log_variance(
             upstream = args[0] if upstream is None else upstream
             slope = upstream * share
             return (
-                sum_to(slope, log_variance),
-                sum_to(slope / factor, factor),
-                sum_to(upstream - slope, log_noise),
+                _sum_to(slope, log_variance),
+                _sum_to(slope / factor, factor),
+                _sum_to(upstream - slope, log_noise),
             )
 
         return largest + ops.log(total), gradient
 
     return add_noise(*_values(log_variance, factor, log_noise))
+
+
+def _bounded_exp(x: Tensor) -> Tensor:
+    """`exp(x)`, of at most `exp(80)`."""
+    return ops.exp(ops.minimum(x, _LARGEST_EXPONENT))
 
 
 def _values(*xs: float | Tensor) -> list[Tensor]:
@@ -173,7 +176,7 @@ def _values(*xs: float | Tensor) -> list[Tensor]:
     ]
 
 
-def sum_to(slope: Tensor, x: Tensor) -> Tensor:
+def _sum_to(slope: Tensor, x: Tensor) -> Tensor:
     """Sums a gradient over the axes in which `x` was repeated."""
     rank = len(x.shape)
     if rank == 0:

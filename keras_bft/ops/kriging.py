@@ -5,6 +5,8 @@ import math
 from keras import ops
 
 from keras_bft.ops._casting import cast
+from keras_bft.ops._checks import check_heads
+from keras_bft.ops._checks import pair_mask
 from keras_bft.ops._moment_plan import BLOCK
 from keras_bft.ops._moment_plan import MASKED
 from keras_bft.ops._moment_plan import WeightDropout
@@ -53,14 +55,9 @@ def kriging_weights(
         ValueError: If `H` is no multiple of `Hk`, or `mask` is not of rank 3.
     """
     query, key = ops.convert_to_tensor(query), ops.convert_to_tensor(key)
+    check_heads(query, key)
     num_heads, head_dim = query.shape[2:]
     num_key_heads = key.shape[2]
-    if num_heads % num_key_heads:
-        raise ValueError(
-            "The number of query heads must be a multiple of the number of "
-            f"key heads. Received: query.shape={query.shape}, "
-            f"key.shape={key.shape}"
-        )
     scale = head_dim**-0.5 if scale is None else scale
     length = ops.shape(query)[1]
     groups = num_heads // num_key_heads
@@ -70,13 +67,7 @@ def kriging_weights(
     )
     logits = float32(ops.einsum("btkgc,bskc->bkgts", query, key))
     if mask is not None:
-        mask = cast(mask, "bool")
-        if len(mask.shape) != 3:
-            raise ValueError(
-                "`mask` must have the shape `(B, T, S)` or `(B, 1, S)`. "
-                f"Received: mask.shape={mask.shape}"
-            )
-        mask = mask[:, None, None]
+        mask = pair_mask(mask)[:, None, None]
     bias: Tensor = 0.0
     if mean_log_precision is not None:
         bias = float32(mean_log_precision)

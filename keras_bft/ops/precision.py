@@ -124,13 +124,12 @@ def kalman_update(
     """
     prior = float32(log_precision)
     observed = float32(observation_log_precision)
-    if isinstance(strength, (int, float)):
-        if strength < 0:
-            raise ValueError(
-                "`strength` must be zero or more. "
-                f"Received: strength={strength}"
-            )
-    if isinstance(strength, (int, float)) and strength == 0:
+    is_number = isinstance(strength, (int, float))
+    if is_number and strength < 0:
+        raise ValueError(
+            f"`strength` must be zero or more. Received: strength={strength}"
+        )
+    if is_number and strength == 0:
         gain = ops.ones_like(ops.subtract(prior, observed))
         posterior = ops.broadcast_to(observed, ops.shape(gain))
     else:
@@ -188,7 +187,7 @@ def predict_log_precision(
         if jacobian is not None:
             log_variance = ops.add(log_variance, ops.log(factor))
         return -log_variance
-    return -noisy_log_variance(log_variance, factor, float32(log_process_noise))
+    return -noisy_log_variance(log_variance, factor, log_process_noise)
 
 
 def normalized_log_precision(

@@ -1,9 +1,11 @@
 """Observe without normalised weights (HSTU): estimate and robust variance."""
 
+from typing import Any
 from typing import NamedTuple
 
 from keras import ops
 
+from keras_bft.ops._checks import pair_mask
 from keras_bft.ops.kriging_statistics import VARIANCES
 from keras_bft.ops.kriging_statistics import first_visible
 from keras_bft.ops.kriging_statistics import kriging_estimate
@@ -126,7 +128,8 @@ def sandwich_observation(
             f"Received: weights.shape={weights.shape}, "
             f"value.shape={value.shape}"
         )
-    visible = _visible_pairs(mask, key_log_precision, value)
+    num_keys = ops.shape(value)[1]
+    visible = _visible_pairs(mask, key_log_precision, num_keys)
     weights = _precise_weights(weights, key_log_precision, visible, strength)
     estimate = kriging_estimate(weights, value)
 
@@ -172,8 +175,8 @@ def sandwich_weights(
     [[[[0.5, 1.5]]]]
     """
     weights = float32(weights)
-    keys = ops.transpose(weights[:, :, 0], (0, 2, 1))
-    visible = _visible_pairs(mask, key_log_precision, keys)
+    num_keys = ops.shape(weights)[-1]
+    visible = _visible_pairs(mask, key_log_precision, num_keys)
     return _precise_weights(weights, key_log_precision, visible, strength)
 
 
@@ -192,17 +195,12 @@ def _precise_weights(
 
 
 def _visible_pairs(
-    mask: Tensor | None, key_log_precision: Tensor | None, value: Tensor
+    mask: Tensor | None, key_log_precision: Tensor | None, num_keys: Any
 ) -> Tensor:
     """Keys that each query sees, `(B or 1, T or 1, S)` bool."""
-    visible = ops.ones((1, 1, ops.shape(value)[1]), dtype="bool")
+    visible = ops.ones((1, 1, num_keys), dtype="bool")
     if mask is not None:
-        visible = ops.cast(mask, "bool")
-        if len(visible.shape) != 3:
-            raise ValueError(
-                "`mask` must have the shape `(B, T, S)` or `(B, 1, S)`. "
-                f"Received: mask.shape={visible.shape}"
-            )
+        visible = pair_mask(mask)
     if key_log_precision is not None:
         known = known_keys(key_log_precision)
         visible = ops.logical_and(visible, known[:, None])

@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 from keras import ops
 
-from keras_bft.ops._casting import cast
+from keras_bft.ops._checks import check_heads
+from keras_bft.ops._checks import pair_mask
 from keras_bft.ops._moment_plan import BLOCK
 from keras_bft.ops._moment_plan import MomentPlan
 from keras_bft.ops._moment_plan import WeightDropout
@@ -94,12 +95,7 @@ def softmax_moments(
     """
     query, key = ops.convert_to_tensor(query), ops.convert_to_tensor(key)
     heads, num_heads = key.shape[2], query.shape[2]
-    if num_heads % heads:
-        raise ValueError(
-            "The number of query heads must be a multiple of the number of "
-            f"key heads. Received: query.shape={query.shape}, "
-            f"key.shape={key.shape}"
-        )
+    check_heads(query, key)
     groups = num_heads // heads
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     length = ops.shape(query)[1]
@@ -167,12 +163,7 @@ def _row_mask(mask: Tensor | None, groups: int) -> Tensor | None:
     """`(B or 1, T or 1, S)` as `(B or 1, 1, rows or 1, S)` bool."""
     if mask is None:
         return None
-    mask = cast(mask, "bool")
-    if len(mask.shape) != 3:
-        raise ValueError(
-            "`mask` must have the shape `(B, T, S)` or `(B, 1, S)`. "
-            f"Received: mask.shape={mask.shape}"
-        )
+    mask = pair_mask(mask)
     if mask.shape[1] != 1 and groups > 1:
         mask = ops.repeat(mask, groups, axis=1)
     return mask[:, None]

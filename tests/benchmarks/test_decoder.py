@@ -15,6 +15,7 @@ def test_quick_run_writes_every_ratio(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(
         sys, "argv", [str(SCRIPT), "--quick", "--output", str(output)]
     )
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
     runpy.run_path(str(SCRIPT), run_name="__main__")
     with output.open() as file:
         rows = list(csv.DictReader(file))
