@@ -25,6 +25,7 @@ from keras_bft.ops import blockwise_estimate
 from keras_bft.ops import kriging_estimate
 from keras_bft.ops import kriging_weights
 from keras_bft.ops import rotate
+from keras_bft.ops._own_gradient import is_written_for_a_server
 from keras_bft.typing import Tensor
 
 ATTENTIONS = ("auto", "blockwise", "dense")
@@ -191,7 +192,7 @@ class Attention(FilterLayer):
         if self.attention == "blockwise":
             return True
         length = state.shape[1]
-        if not isinstance(length, int):
+        if not isinstance(length, int) or is_written_for_a_server():
             # An export, which leaves it open.
             return False
         return keras.backend.backend() == "jax" or length > LONGEST_DENSE

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from keras import ops
 
 from keras_bft.ops._casting import cast
+from keras_bft.ops._own_gradient import with_own_gradient
 from keras_bft.ops._row_steps import Arrays
 from keras_bft.ops._row_steps import in_steps
 from keras_bft.ops.precision import float32
@@ -103,7 +104,7 @@ class MomentPlan:
             dropout, the estimate; without statistics the estimate alone.
         """
 
-        @ops.custom_gradient
+        @with_own_gradient
         def moments(*inputs: Tensor) -> tuple[Tensor, Any]:
             outputs = [self._forward(block, *inputs) for block in self.blocks]
             kept = {

@@ -12,6 +12,7 @@ from keras import ops
 
 from keras_bft.ops._casting import cast
 from keras_bft.ops._casting import float32
+from keras_bft.ops._own_gradient import with_own_gradient
 from keras_bft.typing import Tensor
 
 # exp(-80) is still a normal float32.
@@ -22,14 +23,14 @@ _SMALLEST_GAIN = 1.0e-30
 
 
 def _with_own_gradient(function: Callable[..., Any]) -> Callable[..., Tensor]:
-    """`keras.ops.custom_gradient`, and on TensorFlow the first output alone.
+    """`with_own_gradient`, and on TensorFlow the first output alone.
 
     TensorFlow keeps every graph in which a custom gradient was traced for as
     long as the process lives, and a model traces many. There the functions
     below are differentiated as they stand.
     """
     if keras.backend.backend() != "tensorflow":
-        return ops.custom_gradient(function)
+        return with_own_gradient(function)
     return lambda *args: function(*args)[0]
 
 
