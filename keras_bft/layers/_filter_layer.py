@@ -6,13 +6,14 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_bft.layers._rematerialization import RematerializedLayer
 from keras_bft.ops._casting import cast
 from keras_bft.typing import Tensor
 
 PRECISIONS = ("channel", "token")
 
 
-class FilterLayer(keras.layers.Layer):
+class FilterLayer(RematerializedLayer):
     """Base of the layers that carry a log-precision beside a state.
 
     Keras would cast a log-precision to float16 with the other inputs, so

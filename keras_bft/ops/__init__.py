@@ -1,6 +1,5 @@
 """The mathematics of the filter: pure functions on tensors."""
 
-from keras_bft.ops._moment_plan import WeightDropout
 from keras_bft.ops.activation_derivative import activation_derivative
 from keras_bft.ops.jacobian import feed_forward_jacobian
 from keras_bft.ops.jacobian import gated_feed_forward_jacobian
@@ -34,6 +33,7 @@ from keras_bft.ops.sandwich import SandwichObservation
 from keras_bft.ops.sandwich import sandwich_observation
 from keras_bft.ops.sandwich import sandwich_weights
 from keras_bft.ops.softmax_moments import Moments
+from keras_bft.ops.softmax_moments import WeightDropout
 from keras_bft.ops.softmax_moments import softmax_moments
 from keras_bft.ops.softmax_moments import weight_rows
 from keras_bft.ops.units import carried_log_precision

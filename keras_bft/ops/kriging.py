@@ -8,13 +8,13 @@ from keras_bft.ops._casting import cast
 from keras_bft.ops._checks import check_heads
 from keras_bft.ops._checks import pair_mask
 from keras_bft.ops._moment_plan import BLOCK
-from keras_bft.ops._moment_plan import MASKED
-from keras_bft.ops._moment_plan import WeightDropout
+from keras_bft.ops._moment_rows import MASKED
 from keras_bft.ops.kriging_statistics import KrigingObservation
 from keras_bft.ops.kriging_statistics import kriging_columns
 from keras_bft.ops.kriging_statistics import summarize
 from keras_bft.ops.precision import float32
 from keras_bft.ops.precision import log_mean_precision
+from keras_bft.ops.softmax_moments import WeightDropout
 from keras_bft.ops.softmax_moments import softmax_moments
 from keras_bft.typing import Tensor
 

@@ -4,13 +4,28 @@ from typing import NamedTuple
 
 from keras import ops
 
+from keras_bft.ops._casting import float32
 from keras_bft.ops._checks import check_heads
 from keras_bft.ops._checks import pair_mask
 from keras_bft.ops._moment_plan import BLOCK
 from keras_bft.ops._moment_plan import MomentPlan
-from keras_bft.ops._moment_plan import WeightDropout
-from keras_bft.ops.precision import float32
+from keras_bft.ops._moment_rows import MomentRows
+from keras_bft.ops._moment_rows import swap
 from keras_bft.typing import Tensor
+
+
+class WeightDropout(NamedTuple):
+    """Which weights dropout leaves, and what becomes of them.
+
+    Attributes:
+        kept: `(B, Hk, T * H / Hk, S)` bool, rows as `weight_rows` says.
+        rate: Share of weights dropped, for inverted dropout: those left are
+            divided by `1 - rate`, and the statistics are those of all
+            weights. `None` renormalises them: a dropped key is not seen.
+    """
+
+    kept: Tensor
+    rate: float | None
 
 
 class Moments(NamedTuple):
@@ -99,45 +114,38 @@ def softmax_moments(
     groups = num_heads // heads
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     length = ops.shape(query)[1]
-    inputs = [
-        weight_rows(query * scale, heads),
-        ops.transpose(key, (0, 2, 1, 3)),
-        ops.transpose(columns, (0, 2, 1, 3)),
-    ]
+    arrays = {
+        "query": weight_rows(query * scale, heads),
+        "key": ops.transpose(key, (0, 2, 1, 3)),
+        "columns": ops.transpose(columns, (0, 2, 1, 3)),
+    }
     if bias is not None:
         bias = float32(bias)
         shared = len(bias.shape) == 2
-        inputs.append(
-            bias[:, None] if shared else ops.transpose(bias, (0, 2, 1))
-        )
+        bias = bias[:, None] if shared else ops.transpose(bias, (0, 2, 1))
+        arrays["bias"] = bias[..., None]
     width = columns.shape[-1]
     estimated = width if estimated is None else estimated
-    rows = _row_mask(mask, groups)
-    if dropped is not None and dropped.rate is None:
-        rows = (
-            dropped.kept
-            if rows is None
-            else ops.logical_and(rows, dropped.kept)
-        )
-        dropped = None
-    plan = MomentPlan(
+    kept, rate = (None, None) if dropped is None else dropped
+    arrays |= _masks(mask, groups, kept if rate is None else None)
+    if rate is not None:
+        arrays["kept"] = kept
+    rows = MomentRows(
         groups=groups,
-        lengths=(query.shape[1], key.shape[1]),
-        mask=rows,
         causal=causal,
         statistics=statistics,
         estimated=estimated,
         differentiate=differentiate,
-        dropped=dropped,
-        block=block,
+        scale=None if rate is None else 1.0 / (1.0 - rate),
     )
-    result = plan.moments(*inputs)
+    plan = MomentPlan(rows, (query.shape[1], key.shape[1]), block)
+    result = plan.moments(arrays)
     shape = (-1, heads, length, groups, result.shape[-1])
     result = ops.transpose(ops.reshape(result, shape), (0, 2, 1, 3, 4))
     result = ops.reshape(result, (-1, length, num_heads, result.shape[-1]))
     if not statistics:
         return Moments(result, result[..., :0], result[..., :0])
-    start = 0 if dropped is None else width + 1
+    start = 0 if rate is None else width + 1
     estimate = result[..., start : start + estimated]
     if not differentiate:
         result = ops.stop_gradient(result)
@@ -159,11 +167,26 @@ def weight_rows(query: Tensor, heads: int) -> Tensor:
     return ops.reshape(query, (-1, heads, length * groups, channels))
 
 
-def _row_mask(mask: Tensor | None, groups: int) -> Tensor | None:
-    """`(B or 1, T or 1, S)` as `(B or 1, 1, rows or 1, S)` bool."""
+def _masks(
+    mask: Tensor | None, groups: int, kept: Tensor | None
+) -> dict[str, Tensor]:
+    """What may be seen of each row, or of all.
+
+    Args:
+        mask: `(B or 1, T or 1, S)` bool, or `None`.
+        groups: Number of query heads that share a key head.
+        kept: Of renormalised dropout, `(B, Hk, rows, S)` bool, or `None`.
+
+    Returns:
+        `visible`, `(B or 1, Hk or 1, rows, S)`, or `visible_keys`,
+        `(B or 1, 1, S, 1)`, or neither.
+    """
     if mask is None:
-        return None
+        return {} if kept is None else {"visible": kept}
     mask = pair_mask(mask)
+    if mask.shape[1] == 1 and kept is None:
+        return {"visible_keys": swap(mask[:, None])}
     if mask.shape[1] != 1 and groups > 1:
         mask = ops.repeat(mask, groups, axis=1)
-    return mask[:, None]
+    mask = mask[:, None]
+    return {"visible": mask if kept is None else ops.logical_and(mask, kept)}

@@ -107,7 +107,7 @@ def test_files_are_read_and_other_arms_train(llama_sft, checkpoint, tmp_path):
     options = (
         *("--train", str(path), "--evaluate", str(path), "--distractors", "1"),
         *("--num-train", "12", "--arms", "focal", "gated", "bft"),
-        *("--epochs", "1", "--lora-rank", "0", "--layers", "1"),
+        *("--epochs", "1", "--lora-rank", "0", "--layers", "1", "--remat"),
     )
     run_quick(llama_sft, checkpoint, tmp_path / "output", *options)
     rows = read_csv(tmp_path / "output" / "summary.csv")
