@@ -123,7 +123,10 @@ class ItemTraining(ExportableModel):
 
         Raises:
             ValueError: If arrays or a `SequenceDataset` hold unknown ids.
-                Other sources are read by Keras and cannot be checked here.
+                Other sources are read by Keras and cannot be checked here:
+                TensorFlow and PyTorch then raise an error of their own, and
+                JAX computes NaN, at which
+                `keras_bft.training.TerminateOnNonFinite` stops.
         """
         self._check_data(x, y)
         validation_data = kwargs.get("validation_data")
@@ -152,6 +155,34 @@ class ItemTraining(ExportableModel):
         """
         self._check_data(x, y)
         return super().evaluate(x, y, **kwargs)
+
+    def train_on_batch(self, x: Any, y: Any = None, **kwargs: Any) -> Any:
+        """Trains on one batch, as `keras.Model.train_on_batch` does.
+
+        Args:
+            x: `items`, or `(items, timestamps)`.
+            y: Next items; 0 marks no target.
+            **kwargs: Other arguments of `keras.Model.train_on_batch`.
+
+        Raises:
+            ValueError: As in `fit()`.
+        """
+        self._check_data(x, y)
+        return super().train_on_batch(x, y, **kwargs)
+
+    def test_on_batch(self, x: Any, y: Any = None, **kwargs: Any) -> Any:
+        """Computes the loss of one batch, as `keras.Model.test_on_batch` does.
+
+        Args:
+            x: As in `train_on_batch()`.
+            y: As in `train_on_batch()`.
+            **kwargs: Other arguments of `keras.Model.test_on_batch`.
+
+        Raises:
+            ValueError: As in `fit()`.
+        """
+        self._check_data(x, y)
+        return super().test_on_batch(x, y, **kwargs)
 
     def _check_data(self, x: Any, y: Any = None) -> None:
         """Raises a `ValueError` if unknown ids are seen."""

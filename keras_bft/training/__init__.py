@@ -13,6 +13,7 @@ from keras_bft.training.run_folder import replacing
 from keras_bft.training.run_folder import write_history
 from keras_bft.training.scaled_schedule import ScaledSchedule
 from keras_bft.training.strength_schedule import StrengthSchedule
+from keras_bft.training.terminate_on_non_finite import TerminateOnNonFinite
 from keras_bft.training.tokens_per_second import TokensPerSecond
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "ResumableTraining",
     "ScaledSchedule",
     "StrengthSchedule",
+    "TerminateOnNonFinite",
     "TokensPerSecond",
     "claim_folder",
     "fingerprint",

@@ -215,6 +215,10 @@ def test_unknown_ids_raise_before_training(wrong):
         for call in (model.fit, model.evaluate):
             with pytest.raises(ValueError, match=f"`{name}` .*Received: "):
                 call(*arrays, verbose=0)
+        # JAX would not raise, and compute NaN.
+        for call in (model.train_on_batch, model.test_on_batch):
+            with pytest.raises(ValueError, match=f"`{name}` .*Received: "):
+                call(*arrays)
         with pytest.raises(ValueError, match=f"`{name}` .*Received: "):
             model.fit(INPUTS, TARGETS, validation_data=arrays, verbose=0)
 
