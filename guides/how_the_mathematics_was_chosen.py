@@ -253,11 +253,11 @@ for (name, ratio), color, marker in zip(
     ratios.items(), (BLUE, RED), "os", strict=True
 ):
     axes.semilogy(exponents, ratio, color=color, marker=marker, label=name)
-axes.axhline(1.0, color="0.6", linestyle="--", linewidth=1)
+axes.axhline(1.0, color="0.6", linestyle="--", linewidth=1, label="exact")
 axes.set_xticks(exponents)
 finished(
     axes,
-    "noise of a key: its weight to the power of",
+    "exponent p: standard deviation of a key's noise = weight^p",
     "estimated / true variance of the sum",
 )
 plt.show()

@@ -148,7 +148,7 @@ def _precision_rows(axes: Any, rows: dict[str, np.ndarray]) -> None:
         values, cmap="PuOr_r", vmin=-largest, vmax=largest, **_CELLS
     )
     _bar(image, "log-precision\nless the row's mean", extend="both")
-    labels = [f"{name}: {mean:.2f}" for name, mean in means.items()]
+    labels = [f"{name}, mean {mean:.2f}" for name, mean in means.items()]
     axes.set_yticks(range(len(rows)), labels, fontsize="small")
 
 

@@ -30,7 +30,7 @@ def test_precision_and_attention_of_a_sequence():
     )
     labels = ("prior", "after block_0", "after block_1")
     assert ticks(top.yaxis) == [
-        f"{label}: {mean:.2f}"
+        f"{label}, mean {mean:.2f}"
         for label, mean in zip(labels, means, strict=True)
     ]
     weights = traced["block_1/attention/kriging_weights"][1].mean(axis=0)
