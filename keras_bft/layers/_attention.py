@@ -22,6 +22,7 @@ from keras_bft.layers.state_normalization import NORMALIZATIONS
 from keras_bft.layers.state_normalization import StateNormalization
 from keras_bft.ops import WeightDropout
 from keras_bft.ops import blockwise_estimate
+from keras_bft.ops import fused_estimate
 from keras_bft.ops import kriging_estimate
 from keras_bft.ops import kriging_weights
 from keras_bft.ops import rotate
@@ -67,7 +68,8 @@ class Attention(FilterLayer):
         attention: How weights are computed, with the same results:
             `"blockwise"` never holds all of them, `"dense"` does. `"auto"` is
             blockwise, and dense while `keras_bft.diagnostics.trace` listens
-            and, on TensorFlow and PyTorch, for up to 256 positions.
+            and, on TensorFlow and PyTorch, for up to 256 positions. Without
+            the filter and dropout it is PyTorch's own attention there.
         seed: Seed of the dropout.
         **kwargs: Arguments of `keras.layers.Layer`.
     """
@@ -197,6 +199,17 @@ class Attention(FilterLayer):
             return False
         return keras.backend.backend() == "jax" or length > LONGEST_DENSE
 
+    def _is_fused(self, query: Tensor, training: bool) -> bool:
+        """Whether standard attention is best left to the backend."""
+        return (
+            keras.backend.backend() == "torch"
+            and self.attention == "auto"
+            and not is_heard()
+            and not (training and self.dropout > 0)
+            and isinstance(query.shape[1], int)
+            and not is_written_for_a_server()
+        )
+
     def _dropped(
         self, query: Tensor, key: Tensor, visible: Visible, training: bool
     ) -> dict[str, Any]:
@@ -229,6 +242,9 @@ class Attention(FilterLayer):
 
         And what there is to report of it.
         """
+        if self._is_fused(query, training):
+            mask, causal = visible.mask, visible.causal
+            return fused_estimate(query, key, value, mask, causal), {}
         if visible.blockwise:
             arguments = self._dropped(query, key, visible, training)
             return blockwise_estimate(query, key, value, **arguments), {}

@@ -1,6 +1,7 @@
 """The mathematics of the filter: pure functions on tensors."""
 
 from keras_bft.ops.activation_derivative import activation_derivative
+from keras_bft.ops.fused_estimate import fused_estimate
 from keras_bft.ops.jacobian import feed_forward_jacobian
 from keras_bft.ops.jacobian import gated_feed_forward_jacobian
 from keras_bft.ops.jacobian import gated_slopes
@@ -51,6 +52,7 @@ __all__ = [
     "blockwise_estimate",
     "carried_log_precision",
     "feed_forward_jacobian",
+    "fused_estimate",
     "gated_feed_forward_jacobian",
     "gated_slopes",
     "head_log_precision",

@@ -428,7 +428,7 @@ def test_blocks_and_whole_weights_give_the_same(options):
     mask = np.ones((len(state), T), bool)
     mask[0, -1] = mask[-1, 0] = False
     outputs = []
-    for attention in ("blockwise", "dense"):
+    for attention in ("blockwise", "dense", "auto"):
         layer = built(dropout=0.5, seed=3, attention=attention, **options)
         outputs.append(
             [
@@ -444,8 +444,11 @@ def test_blocks_and_whole_weights_give_the_same(options):
                 )
             ]
         )
-    for x, y in zip(*outputs, strict=True):
-        np.testing.assert_allclose(numpy(x), numpy(y), rtol=1e-4, atol=1e-5)
+    for wanted, *others in zip(*outputs, strict=True):
+        for x in others:
+            np.testing.assert_allclose(
+                numpy(x), numpy(wanted), rtol=1e-4, atol=1e-5
+            )
 
 
 def test_renormalized_dropout_of_the_only_key_makes_no_observation():
