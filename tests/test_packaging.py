@@ -43,7 +43,7 @@ MAY_IMPORT = {
     "models": {"data", "evaluation", "layers", "losses", "ops"},
     "training": {"diagnostics", "layers"},
 }
-SHARED = {"_extras", "_version", "typing"}
+SHARED = {"_extras", "_json_files", "_packed_files", "_version", "typing"}
 
 
 def run_without(modules, code):

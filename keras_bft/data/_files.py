@@ -1,38 +1,36 @@
 """Opening data files, compressed or not."""
 
-import gzip
-import zlib
 from pathlib import Path
 
+from keras_bft._packed_files import read_gzip
 
-def read_bytes(path: Path) -> bytes:
-    """Reads a whole file, unpacked if its name ends in `.gz`.
+
+def read_bytes(path: Path, argument: str = "source") -> bytes:
+    """Reads a whole text file, unpacked if its name ends in `.gz`.
 
     Args:
         path: File to read.
+        argument: Argument that named it, for errors.
 
     Returns:
         Its bytes, without a UTF-8 byte order mark.
 
     Raises:
-        ValueError: If a `.gz` file is not a whole gzip file, or the file has
-            nothing in it.
+        ValueError: If a `.gz` file is not a whole gzip file or unpacks to more
+            than two hundred times its size (and 64 MiB), or the file has
+            nothing or a NUL byte in it.
     """
-    if path.suffix.lower() == ".gz":
-        try:
-            with gzip.open(path) as file:
-                data = file.read()
-        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise ValueError(
-                f"The file is not a whole gzip file ({error}). Received: "
-                f"source={str(path)!r}"
-            ) from error
-    else:
-        data = path.read_bytes()
+    is_packed = path.suffix.lower() == ".gz"
+    data = read_gzip(path, argument) if is_packed else path.read_bytes()
     data = data.removeprefix(b"\xef\xbb\xbf")
-    if not data.strip():
+    received = f"Received: {argument}={str(path)!r}"
+    if not data or data.isspace():
+        raise ValueError(f"The file is empty. {received}")
+    place = data.find(b"\0")
+    if place >= 0:
+        line = data.count(b"\n", 0, place) + 1
         raise ValueError(
-            "The file is empty: it holds no interactions. Received: "
-            f"source={str(path)!r}"
+            f"The file must be UTF-8 text, but line {line} has a NUL byte: it "
+            f"is damaged, binary or UTF-16. {received}"
         )
     return data

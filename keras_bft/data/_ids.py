@@ -69,7 +69,7 @@ def factorize(
         except TypeError as error:
             raise TypeError(
                 f"Ids must be hashable, but column {column!r} holds "
-                f"{value!r} in {name_row(row)}. Received: "
+                f"{value!r:.80} in {name_row(row)}. Received: "
                 f"type={type(value).__name__}"
             ) from error
     for value, code in code_of.items():
@@ -167,7 +167,7 @@ def _problem(value: Any) -> str | None:
 def _bad_id(value: Any, column: str, place: str, problem: str) -> ValueError:
     return ValueError(
         f"Every row needs an id in column {column!r}, but the one in {place} "
-        f"{problem}. Received: {value!r}"
+        f"{problem}. Received: {value!r:.80}"
     )
 
 

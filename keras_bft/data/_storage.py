@@ -1,12 +1,18 @@
 """Arrays and id maps in a folder, as NPZ and JSON without pickle."""
 
 import json
+import math
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from keras_bft._json_files import read_json
+from keras_bft._packed_files import read_npz
+from keras_bft.data._ids import INT64_MAX
+from keras_bft.data._ids import INT64_MIN
 from keras_bft.data._ids import id_array
 
 _ARRAYS_FILE = "interactions.npz"
@@ -58,9 +64,36 @@ def read_folder(
 
     Raises:
         FileNotFoundError: If the folder lacks one of the two files.
+        ValueError: If a file is damaged, or `ids.json` holds anything but
+            lists of different ids.
     """
-    folder = Path(folder)
-    lists = json.loads((folder / _IDS_FILE).read_text(encoding="utf-8"))
-    with np.load(folder / _ARRAYS_FILE, allow_pickle=False) as file:
-        arrays = {name: file[name] for name in file.files}
+    path = Path(folder) / _IDS_FILE
+    lists = read_json(path)
+    for name, values in lists.items():
+        _check_ids(name, values, path)
+    arrays = read_npz(Path(folder) / _ARRAYS_FILE)
     return arrays, {name: id_array(values) for name, values in lists.items()}
+
+
+def _check_ids(name: str, values: Any, path: Path) -> None:
+    is_list = isinstance(values, list)
+    wrong = [x for x in values if not _is_id(x)] if is_list else [values]
+    if wrong:
+        raise ValueError(
+            f"`{name:.40}` must be a list of integers within int64, strings, "
+            "finite numbers and booleans. Received: "
+            f"file={str(path)!r} with {wrong[0]!r:.80}"
+        )
+    if len(set(values)) < len(values):
+        raise ValueError(
+            f"`{name:.80}` must be different ids. Received: file={str(path)!r} "
+            f"with {len(values)} ids, {len(set(values))} of them different"
+        )
+
+
+def _is_id(value: Any) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, str) or (
+        isinstance(value, int) and INT64_MIN <= value <= INT64_MAX
+    )

@@ -15,6 +15,7 @@ from keras_bft.data._coding import repeated_rows
 from keras_bft.data._ids import check_codes
 from keras_bft.data._storage import read_folder
 from keras_bft.data._storage import write_folder
+from keras_bft.data._times import check_times
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -62,19 +63,16 @@ class Interactions:
     item_ids: np.ndarray
 
     def __post_init__(self) -> None:
-        rows = self.user_codes.shape
+        rows = (self.user_codes.size,)
         check_codes("user_codes", self.user_codes, rows, 0, self.num_users - 1)
         check_codes("item_codes", self.item_codes, rows, 1, self.num_items)
-        if np.any(np.diff(self.user_codes) < 0):
+        if np.any(self.user_codes[1:] < self.user_codes[:-1]):
             raise ValueError(
                 "`user_codes` must be sorted. "
-                f"Received: user_codes={self.user_codes}"
+                f"Received: user_codes={self.user_codes!s:.200}"
             )
-        if self.timestamps is not None and self.timestamps.shape != rows:
-            raise ValueError(
-                "`timestamps` must have one time a row, shape "
-                f"{rows}. Received: timestamps.shape={self.timestamps.shape}"
-            )
+        if self.timestamps is not None:
+            check_times(self.timestamps, self.user_codes)
 
     @classmethod
     def from_rows(
@@ -301,9 +299,16 @@ class Interactions:
 
         Raises:
             FileNotFoundError: If the folder lacks one of the two files.
-            ValueError: If the two files do not belong together.
+            ValueError: If a file is damaged or lacks a part, or the two do not
+                belong together.
         """
         arrays, ids = read_folder(folder)
+        needed = {"user_codes", "item_codes", "user_ids", "item_ids"}
+        if missing := sorted(needed - {*arrays, *ids}):
+            raise ValueError(
+                "The folder must hold what `save` wrote. Received: "
+                f"folder={str(folder)!r} without {missing}"
+            )
         return cls(
             user_codes=arrays["user_codes"],
             item_codes=arrays["item_codes"],

@@ -24,8 +24,8 @@ def read_line_file(path: Path) -> Interactions:
         The interactions, without times.
 
     Raises:
-        ValueError: If a line is malformed, a user has two lines, or there is
-            no interaction at all.
+        ValueError: If a line is malformed, a user has two lines, there is
+            no interaction at all, or a `.gz` file is broken or a bomb.
     """
     lines = read_bytes(path).splitlines()
     fields = [line.split() for line in lines]
@@ -99,6 +99,6 @@ def _check_users(user_ids: np.ndarray, numbers: list[int], path: Path) -> None:
         raise ValueError(
             "A user's whole history stands on one line, but "
             f"{len(twice)} users have more than one; user {twice[0]} is on "
-            f"lines {where}. Join their lines, in time order. Received: "
+            f"lines {where[:5]}. Join their lines, in time order. Received: "
             f"source={str(path)!r}"
         )

@@ -77,8 +77,9 @@ def read_interactions(
     Raises:
         ValueError: If a line or row is malformed, an id or time is missing, not
             finite or beyond int64, a column is missing, a user has two lines, a
-            file is empty, or an argument is not one of its values. The message
-            names the place.
+            file is empty or damaged, or an argument is not one of its values.
+            The message names the place. If a `.gz` file unpacks to more than
+            two hundred times its size (and 64 MiB).
         TypeError: If `source` is neither a path nor a DataFrame.
         ImportError: If a Parquet file is to be read and neither pandas with
             pyarrow nor polars is installed.

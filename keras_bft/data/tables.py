@@ -2,9 +2,13 @@
 
 import csv
 import io
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +34,7 @@ class Table:
         name_row: Names the place of a row, for errors.
     """
 
-    columns: dict[Column, Any]
+    columns: Mapping[Column, Any]
     is_text: bool = False
     name_row: RowName = row_name
 
@@ -53,7 +57,7 @@ class Table:
                 hint = " Pass None to take the order of the rows for time."
             raise ValueError(
                 f"The table has no column {name!r} for `{argument}`. Its "
-                f"columns are {list(self.columns)}.{hint} Received: "
+                f"columns are {_shown(self.columns)}.{hint} Received: "
                 f"{argument}={name!r}"
             )
         values = self.columns[name]
@@ -71,6 +75,26 @@ class Table:
         if getattr(values.dtype, "tz", None) is not None:
             values = values.dt.tz_convert(None)
         return values.to_numpy()
+
+
+class _Fields(Mapping[Column, list[str]]):
+    """Columns of one flat list of fields, each taken out when asked for."""
+
+    def __init__(self, keys: Sequence[Column], fields: list[str]) -> None:
+        self._places = {key: place for place, key in enumerate(keys)}
+        self._fields = fields
+
+    def __getitem__(self, key: Column) -> list[str]:
+        return self._fields[self._places[key] :: len(self._places)]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._places
+
+    def __iter__(self) -> Iterator[Column]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
 
 
 def is_data_frame(source: Any) -> bool:
@@ -96,7 +120,8 @@ def frame_table(frame: Any) -> Table:
     names = list(frame.columns)
     if len(set(names)) < len(names):
         raise ValueError(
-            f"Columns need names of their own. Received: columns={names}"
+            "Columns need names of their own. Received: "
+            f"columns={_shown(names)}"
         )
     return Table({name: frame[name] for name in names})
 
@@ -111,12 +136,26 @@ def parquet_table(path: Path) -> Table:
         The table.
 
     Raises:
+        FileNotFoundError: If there is no such file.
         ImportError: If neither pandas with pyarrow nor polars is installed.
+        ValueError: If the file is no whole Parquet file.
     """
     if find_spec("polars") and not find_spec("pyarrow"):
-        return frame_table(import_extra("polars", "data").read_parquet(path))
-    import_extra("pyarrow", "data")
-    return frame_table(import_extra("pandas", "data").read_parquet(path))
+        package = import_extra("polars", "data")
+    else:
+        import_extra("pyarrow", "data")
+        package = import_extra("pandas", "data")
+    try:
+        frame = package.read_parquet(path)
+    except FileNotFoundError:
+        raise
+    except Exception as error:
+        # Each of the packages has errors of its own.
+        raise ValueError(
+            f"The file is not a whole Parquet file ({error!s:.200}). Received: "
+            f"source={str(path)!r}"
+        ) from error
+    return frame_table(frame)
 
 
 def delimited_table(
@@ -165,7 +204,7 @@ def delimited_table(
             if len(row) != width:
                 raise csv.Error(
                     f"{len(row)} fields instead of the first line's {width} in "
-                    f"{delimiter.join(row)[:80]!r}"
+                    f"{delimiter.join(row[:80])[:80]!r}"
                 )
             fields.extend(row)
             lines.append(reader.line_num)
@@ -182,7 +221,7 @@ def delimited_table(
         if len(set(keys)) < width:
             raise ValueError(
                 "Columns need names of their own. Received: "
-                f"source={str(path)!r} with columns {keys}"
+                f"source={str(path)!r} with columns {_shown(keys)}"
             )
         del fields[:width], lines[0]
     if not lines:
@@ -191,10 +230,16 @@ def delimited_table(
             f"Received: source={str(path)!r}"
         )
     return Table(
-        columns={key: fields[i::width] for i, key in enumerate(keys)},
+        columns=_Fields(keys, fields),
         is_text=True,
         name_row=lambda row: f"line {lines[row]}",
     )
+
+
+def _shown(names: Iterable[Column]) -> str:
+    """The first names of columns, as a list."""
+    shown = [f"{name!r:.80}" for name in islice(names, 11)]
+    return f"[{', '.join(shown[:10] + ['...'] * (len(shown) > 10))}]"
 
 
 def _has_header(row: list[str], names: Sequence[Column], path: Path) -> bool:
@@ -205,10 +250,10 @@ def _has_header(row: list[str], names: Sequence[Column], path: Path) -> bool:
             float(field)
     except ValueError as error:
         raise ValueError(
-            f"The first row {row} has none of the columns {list(names)} in it "
-            "and is not all numbers either. Name its columns with "
-            "`user_column`, `item_column` and `time_column`, or pass "
-            f"`header=False` if it is data. Received: source={str(path)!r}, "
-            "header='auto'"
+            f"The first row {_shown(row)} has none of the columns "
+            f"{_shown(names)} in it and is not all numbers either. Name its "
+            "columns with `user_column`, `item_column` and `time_column`, or "
+            "pass `header=False` if it is data. Received: "
+            f"source={str(path)!r}, header='auto'"
         ) from error
     return False

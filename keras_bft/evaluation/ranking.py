@@ -6,19 +6,11 @@ import gzip
 import os
 import re
 from collections.abc import Sequence
-from typing import TextIO
-from typing import cast
 
 import numpy as np
 
-_COLUMNS = (
-    "user",
-    "target",
-    "history_length",
-    "rank",
-    "filter_seen",
-    "num_items",
-)
+from keras_bft.evaluation._ranking_file import COLUMNS
+from keras_bft.evaluation._ranking_file import read_ranking_file
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -195,9 +187,10 @@ class Ranking:
             path: File to write. An existing file is replaced. Compressed if it
                 ends in `.gz`.
         """
-        with _open_text(path, "wt") as file:
+        opened = gzip.open if os.fspath(path).endswith(".gz") else open
+        with opened(path, "wt", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
-            writer.writerow(_COLUMNS)
+            writer.writerow(COLUMNS)
             # `tolist` gives Python numbers, which print alike everywhere.
             for user, target, length, rank in zip(
                 self.users.tolist(),
@@ -220,26 +213,7 @@ class Ranking:
             ValueError: If the file is not one that `to_csv` wrote, or has no
                 users.
         """
-        with _open_text(path, "rt") as file:
-            header, *rows = list(csv.reader(file)) or [[]]
-        if tuple(header) != _COLUMNS or not rows:
-            raise ValueError(
-                f"`path` must be a file written by `Ranking.to_csv`, with the "
-                f"columns {', '.join(_COLUMNS)} and at least one user. "
-                f"Received: path={os.fspath(path)!r} with {len(rows)} rows "
-                f"and the columns {', '.join(header) or '(none)'}"
-            )
-        users, targets, lengths, ranks, filtered, num_items = zip(
-            *rows, strict=True
-        )
-        return cls(
-            ranks=np.array(ranks, dtype="float64"),
-            targets=np.array(targets, dtype="int64"),
-            history_lengths=np.array(lengths, dtype="int64"),
-            users=np.array(users),
-            num_items=int(num_items[0]),
-            filter_seen=filtered[0] == "1",
-        )
+        return cls(**read_ranking_file(path))
 
     def _mean(self, values: np.ndarray) -> float:
         if not self.num_users:
@@ -247,12 +221,6 @@ class Ranking:
                 "A ranking of no users has no mean. Received: num_users=0"
             )
         return float(values.mean())
-
-
-def _open_text(path: str | os.PathLike[str], mode: str) -> TextIO:
-    if os.fspath(path).endswith(".gz"):
-        return cast(TextIO, gzip.open(path, mode, newline="", encoding="utf-8"))
-    return cast(TextIO, open(path, mode, newline="", encoding="utf-8"))
 
 
 def _positive(k: int) -> int:

@@ -76,11 +76,14 @@ class SequentialRecommender(HistoryScoring):
             embedding_dim,
             item_embedding,
             item_features,
-            seed,
+            None if seed is None else seed + 2,
             self.dtype_policy,
         )
         self._has_own_embedding = item_embedding is None
-        self.negative_seed = keras.random.SeedGenerator(seed)
+        # Not the seed of any dropout: negatives would depend on what it drops.
+        self.negative_seed = keras.random.SeedGenerator(
+            None if seed is None else seed + 1
+        )
 
     def item_table(self) -> Tensor:
         """Vectors of padding and items, `(num_items + 1, D)`.

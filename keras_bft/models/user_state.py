@@ -7,6 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from keras_bft._packed_files import read_npz
+from keras_bft.models._state_arrays import state_of_arrays
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class UserState:
@@ -181,25 +184,9 @@ class UserState:
 
         Args:
             file: Path, or a binary file object.
+
+        Raises:
+            FileNotFoundError: If there is no such file.
+            ValueError: If it is damaged, or its arrays do not fit together.
         """
-        with np.load(file, allow_pickle=False) as stored:
-            arrays = dict(stored)
-        lengths = arrays["lengths"]
-        rows, ends = len(lengths), np.cumsum(lengths)
-        caches: dict[int, dict[str, np.ndarray]] = {}
-        for key, array in arrays.items():
-            if key.startswith("cache/"):
-                _, layer, name = key.split("/")
-                caches.setdefault(int(layer), {})[name] = array
-        times = None
-        if "timestamps" in arrays:
-            times = np.split(arrays["timestamps"], ends)[:rows]
-        return cls(
-            histories=np.split(arrays["items"], ends)[:rows],
-            timestamps=times,
-            window_lengths=arrays["window_lengths"],
-            states=arrays["states"],
-            caches=[caches[layer] for layer in sorted(caches)],
-            restart_length=int(arrays["restart_length"]),
-            log_precisions=arrays.get("log_precisions"),
-        )
+        return cls(**state_of_arrays(read_npz(file)))

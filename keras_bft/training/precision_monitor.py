@@ -128,16 +128,7 @@ class PrecisionMonitor(keras.callbacks.Callback):
         self._warned = set()
         self._rows = []
         if self.path is not None and self.path.exists():
-            with self.path.open(newline="") as file:
-                reader = csv.DictReader(file)
-                if tuple(reader.fieldnames or ()) != _COLUMNS:
-                    raise ValueError(
-                        "`path` must be a file that a PrecisionMonitor wrote, "
-                        "or a new one. Received: "
-                        f"path={str(self.path)!r} with the columns "
-                        f"{reader.fieldnames}"
-                    )
-                self._rows = list(reader)
+            self._rows = _read_rows(self.path)
         # A probe that does not fit is better known before the first epoch.
         self._probe()
 
@@ -222,3 +213,20 @@ class PrecisionMonitor(keras.callbacks.Callback):
                 f"{self._batches} batches).",
                 stacklevel=2,
             )
+
+
+def _read_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows that an earlier monitor wrote."""
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            columns, *rows = list(csv.reader(file)) or [[]]
+        if tuple(columns) != _COLUMNS:
+            raise ValueError(f"with the columns {columns!r:.200}")
+        for epoch, batch, _, gain, log_precision in rows:
+            _ = int(epoch), int(batch), float(gain), float(log_precision)
+        return [dict(zip(_COLUMNS, row, strict=True)) for row in rows]
+    except (ValueError, csv.Error) as error:
+        raise ValueError(
+            "`path` must be a file that a PrecisionMonitor wrote, or a new "
+            f"one. Received: path={str(path)!r} {error!s:.300}"
+        ) from error

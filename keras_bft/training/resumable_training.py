@@ -9,7 +9,11 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_bft._json_files import parse_json
+from keras_bft._packed_files import read_npz
 from keras_bft.training.run_folder import replacing
+
+_STOPPING = {"wait", "best", "best_epoch", "stopped_epoch"}
 
 
 class ResumableTraining(keras.callbacks.Callback):
@@ -29,6 +33,11 @@ class ResumableTraining(keras.callbacks.Callback):
         path: The checkpoint, an `.npz` file. Where it exists, the training
             continues from it. It is replaced once a new one is whole.
         stopping: The early stopping of the same `fit`, if there is one.
+
+    Raises:
+        ValueError: If `path` is damaged or not what was saved, is of another
+            model or optimizer (when the training begins; no weight has changed
+            then), or of a training with early stopping and this has none.
 
     Attributes:
         history: One dictionary an epoch: its number from 1, the logs, and the
@@ -64,9 +73,10 @@ class ResumableTraining(keras.callbacks.Callback):
         self.stopped = False
         self._saved: dict[str, np.ndarray] = {}
         if self.path.exists():
-            with np.load(self.path) as file:
-                self._saved = dict(file)
-            state = json.loads(str(self._saved.pop("state")))
+            self._saved = read_npz(self.path)
+            text = str(self._saved.pop("state", ""))
+            state = parse_json(text.encode("utf-8", "replace"), self.path)
+            _check_state(state, self.path)
             self.history = state["history"]
             self.stopped = state["stopped"]
             self._stopping_state = state["stopping"]
@@ -88,16 +98,42 @@ class ResumableTraining(keras.callbacks.Callback):
         if not self._saved:
             return
         variables = self._variables()
-        for index, variable in enumerate(variables):
-            variable.assign(self._saved[f"variable_{index}"])
+        values = self._arrays("variable", [v.shape for v in variables])
+        best: list[np.ndarray] = []
+        if len(self._saved) > len(variables):
+            weights = self.model.weights
+            best = self._arrays("best", [weight.shape for weight in weights])
+        if len(self._saved) != len(values) + len(best):
+            raise self._other_model(f"{len(self._saved)} arrays")
+        # Nothing has changed until here.
+        for variable, value in zip(variables, values, strict=True):
+            variable.assign(value)
         if self.stopping is not None:
             for name, value in self._stopping_state.items():
                 setattr(self.stopping, name, value)
-            self.stopping.best_weights = [
-                self._saved[f"best_{index}"]
-                for index in range(len(self._saved) - len(variables))
-            ]
+            self.stopping.best_weights = best or None
         self._saved = {}
+
+    def _arrays(self, kind: str, shapes: list[Any]) -> list[np.ndarray]:
+        """Saved arrays of one kind, if they are numbers of these shapes."""
+        arrays = []
+        for index, shape in enumerate(shapes):
+            name = f"{kind}_{index}"
+            array = self._saved.get(name)
+            if array is None or array.dtype.kind not in "biuf":
+                raise self._other_model(f"no numbers {name!r}")
+            if array.shape != tuple(shape):
+                raise self._other_model(
+                    f"{name!r} of shape {array.shape} instead of {tuple(shape)}"
+                )
+            arrays.append(array)
+        return arrays
+
+    def _other_model(self, found: str) -> ValueError:
+        return ValueError(
+            "`path` must be the checkpoint of the same model with the same "
+            f"optimizer. Received: path={str(self.path)!r} with {found}"
+        )
 
     def on_epoch_begin(
         self, epoch: int, logs: dict[str, Any] | None = None
@@ -119,12 +155,12 @@ class ResumableTraining(keras.callbacks.Callback):
             "stopping": _stopping_state(self.stopping),
         }
         arrays = {
-            f"variable_{index}": keras.ops.convert_to_numpy(variable.value)
+            f"variable_{index}": _storable(variable.value)
             for index, variable in enumerate(self._variables())
         }
         best = getattr(self.stopping, "best_weights", None)
         for index, weight in enumerate(best or []):
-            arrays[f"best_{index}"] = weight
+            arrays[f"best_{index}"] = _storable(weight)
         with replacing(self.path) as part, part.open("wb") as file:
             np.savez(file, state=json.dumps(state), **arrays)
 
@@ -133,6 +169,36 @@ class ResumableTraining(keras.callbacks.Callback):
         if not optimizer.built:
             optimizer.build(self.model.trainable_variables)
         return self.model.variables + optimizer.variables
+
+
+def _storable(value: Any) -> np.ndarray:
+    """An array of a dtype that NPZ has; bfloat16 is exact in float32."""
+    array = keras.ops.convert_to_numpy(value)
+    return array if array.dtype.kind in "biuf" else array.astype("float32")
+
+
+def _check_state(state: dict[str, Any], path: Path) -> None:
+    history, stopping = state.get("history"), state.get("stopping")
+    numbers = [stopping] if isinstance(stopping, dict) else []
+    is_whole = (
+        set(state) == {"history", "stopped", "stopping"}
+        and isinstance(state["stopped"], bool)
+        and isinstance(history, list)
+        and (
+            stopping is None or set(numbers[0] if numbers else ()) == _STOPPING
+        )
+        and all(isinstance(row, dict) for row in history)
+        and all(
+            isinstance(value, int | float)
+            for row in (*history, *numbers)
+            for value in row.values()
+        )
+    )
+    if not is_whole:
+        raise ValueError(
+            "The checkpoint must hold what ResumableTraining saved. Received: "
+            f"path={str(path)!r} with state={state!r:.200}"
+        )
 
 
 def _stopping_state(

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from keras_bft._json_files import read_json
+
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
@@ -44,7 +46,8 @@ def claim_folder(folder: Path, settings: dict[str, Any]) -> None:
         settings: What the results depend on, as JSON can hold it.
 
     Raises:
-        ValueError: If the folder holds runs with other settings.
+        ValueError: If the folder holds runs with other settings, or settings
+            that are damaged.
     """
     path = folder / "settings.json"
     settings = json.loads(json.dumps(settings))
@@ -53,17 +56,18 @@ def claim_folder(folder: Path, settings: dict[str, Any]) -> None:
         with replacing(path) as part:
             part.write_text(json.dumps(settings, indent=2))
         return
-    earlier = json.loads(path.read_text())
+    earlier = read_json(path)
     changed = [
-        f"{name} was {earlier.get(name)!r} and now is {settings.get(name)!r}"
+        f"{name:.80} was {earlier.get(name)!r:.200} and now is "
+        f"{settings.get(name)!r:.200}"
         for name in sorted(earlier | settings)
         if earlier.get(name) != settings.get(name)
     ]
     if changed:
         raise ValueError(
             f"The folder {str(folder)!r} holds runs with other settings: "
-            f"{'; '.join(changed)}. Go back to those, give another folder, or "
-            "delete this one."
+            f"{'; '.join(changed[:10])}. Go back to those, give another "
+            "folder, or delete this one."
         )
 
 
@@ -76,9 +80,23 @@ def write_history(history: list[dict[str, float]], path: Path) -> None:
 
 
 def read_history(path: Path) -> list[dict[str, float]]:
-    """Reads what `write_history` wrote."""
-    with open(path, newline="") as file:
-        return [
-            {name: float(value) for name, value in row.items()}
-            for row in csv.DictReader(file)
-        ]
+    """Reads what `write_history` wrote.
+
+    Args:
+        path: The file.
+
+    Returns:
+        One dictionary an epoch.
+
+    Raises:
+        ValueError: If the file is damaged.
+    """
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            names, *rows = csv.reader(file, strict=True)
+        return [dict(zip(names, map(float, row), strict=True)) for row in rows]
+    except (ValueError, csv.Error) as error:
+        raise ValueError(
+            "`path` must be a file that `write_history` wrote "
+            f"({error!s:.200}). Received: path={str(path)!r}"
+        ) from error

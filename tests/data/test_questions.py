@@ -92,7 +92,7 @@ GOOD = '{"question": "q", "context": "c", "answer": "a"}'
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "with none"),
+        ("", "file is empty"),
         (f"{GOOD}\nnot json", "line 2 is no JSON"),
         ("[1]", "must be a JSON object"),
         (

@@ -115,3 +115,36 @@ def test_another_csv_is_refused(tmp_path, text):
     path.write_text(text)
     with pytest.raises(ValueError, match="written by `Ranking.to_csv`"):
         Ranking.from_csv(path)
+
+
+HEADER = "user,target,history_length,rank,filter_seen,num_items\n"
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (b"a,3,5,1.0,1\n", "Every row must have"),
+        (b"a,3,5,1.0,1,9,9\n", "Every row must have"),
+        (b"a,x,5,1.0,1,9\n", "Every row must have"),
+        (b"a,9223372036854775808,5,1.0,1,9\n", "Every row must have"),
+        (b"a,3,5,1.0,2,9\n", "Every row must have"),
+        (b"a,3,5,1.0,1,9\nb,3,5,1.0,0,9\n", "Every row must have"),
+        (b"a,3,5,1.0,1,9\nb,3,5,1.0,1,8\n", "Every row must have"),
+        (b"a,3,5,nan,1,9\n", r"`ranks` count from 1.*ranks\[0\]=nan"),
+        (b"a,3,5,0.5,1,9\n", r"`ranks` count from 1.*ranks\[0\]=0.5"),
+        (b"a,0,5,1.0,1,9\n", r"`targets` count from 1.*targets\[0\]=0"),
+        (b"a,3,-5,1.0,1,9\n", "`history_lengths` count from 0"),
+        (b"\xff,3,5,1.0,1,9\n", "written by `Ranking.to_csv`"),
+        (b"a" * 200_000, "written by `Ranking.to_csv`"),
+    ],
+)
+def test_damaged_rows_are_refused(tmp_path, rows, message):
+    path = tmp_path / "ranks.csv"
+    path.write_bytes(HEADER.encode() + rows)
+    with pytest.raises(ValueError, match=message) as raised:
+        Ranking.from_csv(path)
+    assert f"path={str(path)!r}" in str(raised.value)
+    packed = tmp_path / "ranks.csv.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes())[:-9])
+    with pytest.raises(ValueError, match="whole gzip file.*ranks.csv.gz"):
+        Ranking.from_csv(packed)

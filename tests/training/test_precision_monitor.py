@@ -185,6 +185,8 @@ def test_what_does_not_fit_is_told_before_the_first_epoch(tmp_path):
     with pytest.raises(ValueError, match="must be true at some token"):
         fit(model, PrecisionMonitor(PROBE, REAL & False))
     path = tmp_path / "other.csv"
-    path.write_text("a,b\n1,2\n")
-    with pytest.raises(ValueError, match="`path` must be a file that a Prec"):
-        fit(model, PrecisionMonitor(PROBE, path=path))
+    header = "epoch,batch,layer,gain,log_precision\n"
+    for rows in ("a,b\n1,2\n", header + "1,2,x\n", header + "1,2,x,y,3\n"):
+        path.write_text(rows)
+        with pytest.raises(ValueError, match="`path` must be a file that a Pr"):
+            fit(model, PrecisionMonitor(PROBE, path=path))

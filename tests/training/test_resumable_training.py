@@ -15,11 +15,17 @@ def falling(epoch, logs):
     logs["falling"] = -epoch
 
 
-def train(path):
+def train(path, dtype=None):
     """The history and the weights of a training, or of what is left of it."""
     keras.utils.set_random_seed(3)
     model = SASRec(
-        NUM_ITEMS, MAX_LENGTH, 8, num_layers=1, bayesian=False, seed=3
+        NUM_ITEMS,
+        MAX_LENGTH,
+        8,
+        num_layers=1,
+        bayesian=False,
+        seed=3,
+        dtype=dtype,
     )
     model.compile(keras.optimizers.Adam(0.02), SampledSoftmax(4))
     model.build((None, MAX_LENGTH))
@@ -60,10 +66,11 @@ def assert_same(first, second):
         np.testing.assert_array_equal(x, y)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_killed_training_gives_the_numbers_of_a_whole_one(
-    tmp_path, monkeypatch
+    dtype, tmp_path, monkeypatch
 ):
-    whole = train(tmp_path / "whole.npz")
+    whole = train(tmp_path / "whole.npz", dtype)
     assert [row["epoch"] for row in whole[0]] == [1, 2, 3, 4]
     save = ResumableTraining.on_epoch_end
 
@@ -80,7 +87,7 @@ def test_a_killed_training_gives_the_numbers_of_a_whole_one(
             killed_before_the_third_epoch_is_saved,
         )
         with pytest.raises(KeyboardInterrupt):
-            train(broken)
-    assert_same(train(broken), whole)
+            train(broken, dtype)
+    assert_same(train(broken, dtype), whole)
     # Killed once more, after it had stopped.
-    assert_same(train(broken), whole)
+    assert_same(train(broken, dtype), whole)

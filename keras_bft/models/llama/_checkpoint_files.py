@@ -4,12 +4,16 @@ import re
 from pathlib import Path
 from pathlib import PurePosixPath
 from pathlib import PureWindowsPath
+from typing import Any
 
-from keras_bft.models.llama._safetensors_header import load_json
+from keras_bft._json_files import read_json
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 SHARD = re.compile(r".+-\d{5,}-of-(\d{5,})\.safetensors")
+
+# Far above any configuration or index; a vocabulary has its own bound.
+MAX_JSON_BYTES = 10_000_000
 
 _PICKLES = ("*.bin", "*.pt", "*.pth", "pytorch_model.bin.index.json")
 
@@ -41,12 +45,13 @@ def find_files(folder: Path) -> tuple[list[Path], dict[str, str] | None]:
         for tensor, name in weight_map.items():
             if not (folder / name).is_file():
                 raise ValueError(
-                    f"The index places the tensor {tensor!r} in {name!r}, "
-                    f"which is not there. Received: file={str(index)!r}"
+                    f"The index places the tensor {tensor!r:.80} in "
+                    f"{name!r:.80}, which is not there. Received: "
+                    f"file={str(index)!r}"
                 )
-        return [_inside(folder / name) for name in names], weight_map
+        return [inside(folder / name) for name in names], weight_map
     if single.is_file():
-        return [_inside(single)], None
+        return [inside(single)], None
     found = sorted(folder.glob("*.safetensors"))
     if not found:
         _refuse_without_safetensors(folder)
@@ -57,11 +62,11 @@ def find_files(folder: Path) -> tuple[list[Path], dict[str, str] | None]:
             f"Received: folder={str(folder)!r} with "
             f"{[path.name for path in found[:10]]}"
         )
-    return [_inside(found[0])], None
+    return [inside(found[0])], None
 
 
 def _read_index(path: Path) -> dict[str, str]:
-    weight_map = load_json(_inside(path).read_bytes(), path).get("weight_map")
+    weight_map = read_settings(path).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise ValueError(
             "The index must have a `weight_map` from tensors to files. "
@@ -76,16 +81,40 @@ def _read_index(path: Path) -> dict[str, str]:
             or PureWindowsPath(name).name != name
         ):
             raise ValueError(
-                f"The index must place the tensor {tensor!r} in a safetensors "
-                "file beside it, named without a folder. Received: "
-                f"file={str(path)!r}, {tensor}={name!r}"
+                f"The index must place the tensor {tensor!r:.80} in a "
+                "safetensors file beside it, named without a folder. Received: "
+                f"file={str(path)!r}, {tensor:.80}={name!r:.80}"
             )
     return weight_map
 
 
-def _inside(path: Path) -> Path:
-    """Returns the path if no link takes it out of its folder."""
-    folder, target = path.parent, path.resolve()
+def read_settings(path: Path) -> dict[str, Any]:
+    """Reads one of a checkpoint's JSON files, none of which is large.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Its object, empty if there is no such file.
+
+    Raises:
+        ValueError: If the file is malformed, too large, or a link out of its
+            folder.
+    """
+    return read_json(inside(path), MAX_JSON_BYTES) if path.is_file() else {}
+
+
+def inside(path: Path) -> Path:
+    """Returns the path of a file if no link takes it out of its folder.
+
+    Args:
+        path: A file of a checkpoint.
+
+    Raises:
+        ValueError: If a link leads elsewhere. In the cache of the Hugging Face
+            hub it may lead to that cache's blobs.
+    """
+    folder, target = path.parent.resolve(), path.resolve()
     roots = [folder]
     repository = folder.parent.parent
     if folder.parent.name == "snapshots" and "--" in repository.name:

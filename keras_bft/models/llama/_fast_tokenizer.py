@@ -28,8 +28,12 @@ def parse_tokenizer(text: str, source: str) -> Any:
     tokenizers = import_extra("tokenizers", "llm")
     try:
         tokenizer = tokenizers.Tokenizer.from_str(text)
-        # Fails if the post-processor adds tokens that it does not list.
-        tokenizer.encode("")
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        # Fails if the post-processor adds tokens that it does not list, or a
+        # step can't cope with a text.
+        for sample in ("", "Ab 1\u00e9\n"):
+            tokenizer.encode(sample)
     except BaseException as error:
         # The package has no error class of its own, and a panic of its Rust
         # code is no `Exception`.
@@ -38,18 +42,17 @@ def parse_tokenizer(text: str, source: str) -> Any:
             raise
         raise ValueError(
             "The tokenizer must be one that the package `tokenizers` reads "
-            f"({error}). Received: {source}"
+            f"({error!s:.300}). Received: {source}"
         ) from error
     ids = tokenizer.get_vocab(with_added_tokens=True).values()
-    if not ids or set(ids) != set(range(len(ids))):
-        hole = next((i for i in range(len(ids)) if i not in set(ids)), 0)
+    there = set(ids)
+    if not ids or there != set(range(len(ids))):
+        hole = next((i for i in range(len(ids)) if i not in there), 0)
         raise ValueError(
             "Every id from 0 on must have one token, but there is none, or "
             f"more than one token for another, at {hole}. Received: {source} "
             f"with {len(ids)} tokens and ids up to {max(ids, default=None)}"
         )
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
     return tokenizer
 
 

@@ -1,6 +1,6 @@
 """The part of a Hugging Face configuration that is about RoPE."""
 
-import math
+import sys
 from typing import Any
 from typing import NoReturn
 
@@ -21,9 +21,9 @@ def refuse(config: dict[str, Any], key: str, problem: str) -> NoReturn:
         problem: What it must be.
     """
     value = config.get(key, _ABSENT)
-    shown = "no such key" if value is _ABSENT else f"{key}={value!r:.200}"
+    shown = "no such key" if value is _ABSENT else f"{key:.80}={value!r:.200}"
     raise ValueError(
-        f"In the configuration, `{key}` {problem}. Received: {shown}"
+        f"In the configuration, `{key:.80}` {problem:.300}. Received: {shown}"
     )
 
 
@@ -69,7 +69,7 @@ def read_rope(config: dict[str, Any]) -> tuple[float, dict[str, Any] | None]:
             f"must not contradict {sources[0]} with rope_theta={bases[0]!r}",
         )
     theta = bases[0] if bases else 10000.0
-    if not _is_positive(theta):
+    if not is_positive(theta):
         refuse({"rope_theta": theta}, "rope_theta", "must be positive")
     return theta, _scaling(rope)
 
@@ -108,7 +108,7 @@ def _scaling(rope: dict[str, Any]) -> dict[str, Any] | None:
         if key not in known.union(numbers) and value is not None:
             refuse(rope, key, f"is not known for RoPE of type {kind!r}")
     for key in numbers:
-        if not _is_positive(rope.get(key)):
+        if not is_positive(rope.get(key)):
             refuse(rope, key, f"must be positive for RoPE of type {kind!r}")
     if kind == "default":
         return None
@@ -134,6 +134,7 @@ def _check_not_partial(config: dict[str, Any]) -> None:
         refuse(config, key, "must be 1: RoPE rotates whole heads")
 
 
-def _is_positive(value: Any) -> bool:
+def is_positive(value: Any) -> bool:
+    """Whether a value is a positive number that a float can hold."""
     # `type`, because True is an `int` too.
-    return type(value) in (int, float) and 0 < value < math.inf
+    return type(value) in (int, float) and 0 < value <= sys.float_info.max

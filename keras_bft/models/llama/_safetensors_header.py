@@ -5,7 +5,6 @@ A file is eight bytes (the length of the header, little-endian), the header
 the rest of the file without gaps.
 """
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,11 @@ from typing import NoReturn
 import numpy as np
 
 from keras_bft._extras import import_extra
+from keras_bft._json_files import parse_json
 
-# The bound of the safetensors package itself.
-MAX_HEADER_BYTES = 100_000_000
+# A Llama of a thousand layers needs a fiftieth of it. The safetensors package
+# allows 100 MB, of which Python can make gigabytes of small objects.
+MAX_HEADER_BYTES = 20_000_000
 
 ITEM_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 
@@ -39,43 +40,6 @@ def numpy_dtype(code: str) -> np.dtype:
     if code == "BF16":
         return np.dtype(import_extra("ml_dtypes", "llm").bfloat16)
     return np.dtype({"F64": "<f8", "F32": "<f4", "F16": "<f2"}[code])
-
-
-def load_json(text: bytes, path: Path) -> dict[str, Any]:
-    """Parses a JSON object in which no key stands twice.
-
-    Args:
-        text: The text, in UTF-8.
-        path: File it is from, for the errors.
-
-    Returns:
-        The object.
-
-    Raises:
-        ValueError: If the text is anything else.
-    """
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            keys = [key for key, _ in pairs]
-            twice = next(key for key in keys if keys.count(key) > 1)
-            raise ValueError(f"the key {twice!r} stands there twice")
-        return found
-
-    try:
-        content = json.loads(text.decode("utf-8"), object_pairs_hook=unique)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(
-            f"The file must hold valid JSON ({error}). Received: "
-            f"file={str(path)!r}"
-        ) from error
-    if not isinstance(content, dict):
-        raise ValueError(
-            f"The file must hold a JSON object, not {type(content).__name__}. "
-            f"Received: file={str(path)!r}"
-        )
-    return content
 
 
 def read_header(path: Path) -> dict[str, TensorEntry]:
@@ -102,7 +66,13 @@ def read_header(path: Path) -> dict[str, TensorEntry]:
                 "truncated or of another format. Received: "
                 f"file={str(path)!r}"
             )
-        header = load_json(file.read(length), path)
+        text = file.read(length)
+        if text.startswith(b"\xef\xbb\xbf"):
+            raise ValueError(
+                "The header of a safetensors file starts with '{', not with a "
+                f"byte order mark. Received: file={str(path)!r}"
+            )
+        header = parse_json(text, path)
 
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(
@@ -123,8 +93,8 @@ def read_header(path: Path) -> dict[str, TensorEntry]:
 def _entry(name: str, value: Any, origin: int, path: Path) -> TensorEntry:
     def refuse(problem: str) -> NoReturn:
         raise ValueError(
-            f"The tensor {name!r} {problem}. Received: file={str(path)!r}, "
-            f"{name}={value!r:.200}"
+            f"The tensor {name!r:.80} {problem}. Received: file={str(path)!r}, "
+            f"{name:.80}={value!r:.200}"
         )
 
     if not isinstance(value, dict) or set(value) != {
@@ -174,17 +144,17 @@ def _check_cover(
     ):
         if entry.stop > size:
             raise ValueError(
-                f"The tensor {name!r} ends at byte {entry.stop} of a file of "
-                f"{size} bytes, which is truncated or has a wrong header. "
+                f"The tensor {name!r:.80} ends at byte {entry.stop} of a file "
+                f"of {size} bytes, which is truncated or has a wrong header. "
                 f"Received: file={str(path)!r}"
             )
         if entry.start != reached:
             raise ValueError(
-                f"The tensor {name!r} starts at byte {entry.start}, but "
+                f"The tensor {name!r:.80} starts at byte {entry.start}, but "
                 f"{before} ends at {reached}; tensors must neither overlap "
                 f"nor leave gaps. Received: file={str(path)!r}"
             )
-        reached, before = entry.stop, repr(name)
+        reached, before = entry.stop, f"{name!r:.80}"
     if reached != size:
         raise ValueError(
             f"The file has {size - reached} bytes after {before}, which "

@@ -6,6 +6,7 @@ can't be used: its ids differ from those of transformers around leading spaces
 and special tokens.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,9 @@ CONTROL = 3
 USER_DEFINED = 4
 UNUSED = 5
 BYTE = 6
+
+# SentencePiece itself makes none that are longer.
+MAX_PIECE = 512
 
 _BPE = 2
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
@@ -100,10 +104,17 @@ def _check_llama(
             f"file={str(path)!r}"
         )
     if len(set(model.pieces)) < len(model.pieces):
-        twice = next(p for p in model.pieces if model.pieces.count(p) > 1)
+        [(twice, _)] = Counter(model.pieces).most_common(1)
         raise ValueError(
             "Every piece of the SentencePiece model must stand there once. "
-            f"Received: file={str(path)!r} with {twice!r} more than once"
+            f"Received: file={str(path)!r} with {twice!r:.80} more than once"
+        )
+    longest = max(model.pieces, key=len)
+    if len(longest) > MAX_PIECE:
+        raise ValueError(
+            "A piece of a SentencePiece model has at most "
+            f"{MAX_PIECE} characters. Received: file={str(path)!r} with one of "
+            f"{len(longest)}, {longest!r:.80}"
         )
     missing = {f"<0x{byte:02X}>" for byte in range(256)} - set(
         model.of_type(BYTE)

@@ -5,7 +5,8 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
-from keras_bft.models.llama._safetensors_header import load_json
+from keras_bft.models.llama._checkpoint_files import inside
+from keras_bft.models.llama._checkpoint_files import read_settings
 
 NAMED = (
     "bos_token",
@@ -25,6 +26,10 @@ class AddedTokenSpec:
 
     content: str
     flags: dict[str, bool] = field(default_factory=dict)
+
+    def key(self) -> tuple[str, frozenset[tuple[str, bool]]]:
+        """Equal for equal tokens, and hashable."""
+        return self.content, frozenset(self.flags.items())
 
 
 @dataclass(frozen=True)
@@ -76,13 +81,13 @@ def read_tokenizer_config(folder: Path) -> TokenizerConfig:
         ValueError: If a file is malformed or a value has the wrong type.
     """
     path = folder / "tokenizer_config.json"
-    config = _read_json(path)
+    config = read_settings(path)
     added = None
     if config.get("added_tokens_decoder") is not None:
         added = _added_tokens(config["added_tokens_decoder"], path)
     else:
         special_map = folder / "special_tokens_map.json"
-        config = {**config, **_read_json(special_map)}
+        config = {**config, **read_settings(special_map)}
     named = {
         key: None if config[key] is None else _token(config[key], key, path)
         for key in NAMED
@@ -113,14 +118,10 @@ def read_tokenizer_config(folder: Path) -> TokenizerConfig:
     )
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    return load_json(path.read_bytes(), path) if path.is_file() else {}
-
-
 def _refuse(name: str, wanted: str, value: Any, path: Path) -> None:
     raise ValueError(
-        f"`{name}` must be {wanted}. Received: file={str(path)!r}, "
-        f"{name}={value!r:.200}"
+        f"`{name:.80}` must be {wanted}. Received: file={str(path)!r}, "
+        f"{name:.80}={value!r:.200}"
     )
 
 
@@ -146,7 +147,7 @@ def _token(value: Any, name: str, path: Path) -> AddedTokenSpec:
 def _added_tokens(value: Any, path: Path) -> dict[int, AddedTokenSpec]:
     name = "added_tokens_decoder"
     if not isinstance(value, dict) or not all(
-        key.isascii() and key.isdigit() for key in value
+        key.isascii() and key.isdigit() and len(key) < 10 for key in value
     ):
         _refuse(name, "an object from ids to tokens", value, path)
     tokens = {int(key): _token(value[key], name, path) for key in value}
@@ -157,7 +158,7 @@ def _legacy_added_tokens(
     path: Path, special: set[str]
 ) -> dict[int, AddedTokenSpec]:
     tokens = {}
-    for content, index in _read_json(path).items():
+    for content, index in read_settings(path).items():
         if type(index) is not int or index < 0 or not content:
             _refuse(content, "an id from 0 on", index, path)
         is_special = content in special
@@ -193,7 +194,7 @@ def _chat_template(
     file = folder / "chat_template.jinja"
     if file.is_file():
         try:
-            return file.read_text(encoding="utf-8")
+            return inside(file).read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
             raise ValueError(
                 f"The file must hold UTF-8 text ({error}). Received: "
@@ -218,7 +219,7 @@ def _stop_ids(folder: Path) -> list[int]:
     """Returns the ids that end a generation, or none if nothing is said."""
     for name in ("generation_config.json", "config.json"):
         path = folder / name
-        value = _read_json(path).get("eos_token_id")
+        value = read_settings(path).get("eos_token_id")
         if value is None:
             continue
         ids = value if isinstance(value, list) else [value]

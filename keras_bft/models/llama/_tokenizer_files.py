@@ -6,16 +6,20 @@ from pathlib import Path
 from typing import Any
 
 from keras_bft._extras import import_extra
+from keras_bft._json_files import read_json
+from keras_bft.models.llama._checkpoint_files import inside
 from keras_bft.models.llama._fast_tokenizer import parse_tokenizer
 from keras_bft.models.llama._llama_bpe import from_merges
 from keras_bft.models.llama._llama_bpe import from_pieces
 from keras_bft.models.llama._llama_bpe import model_tokens
-from keras_bft.models.llama._safetensors_header import load_json
 from keras_bft.models.llama._sentencepiece_model import read_pieces
 from keras_bft.models.llama._tokenizer_config import NAMED
 from keras_bft.models.llama._tokenizer_config import AddedTokenSpec
 from keras_bft.models.llama._tokenizer_config import TokenizerConfig
 from keras_bft.models.llama._tokenizer_config import read_tokenizer_config
+
+# Three times the largest in use, of 260,000 tokens.
+MAX_TOKENIZER_BYTES = 100_000_000
 
 _DEFAULTS = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
 
@@ -52,7 +56,7 @@ def tokenizer_settings(
                 "The folder must hold tokenizer.json or tokenizer.model. "
                 f"Received: path={str(folder)!r}"
             )
-        model = read_pieces(path)
+        model = read_pieces(inside(path))
         tokenizer, added = from_pieces(model, config), {}
         is_llama = True
         extra += model_tokens(model)
@@ -90,7 +94,7 @@ def _end_tokens(tokenizer: Any, ids: list[int], folder: Path) -> list[str]:
         raise ValueError(
             "`eos_token_id` of the model's configuration must be ids of the "
             f"tokenizer, from 0 to {size - 1}. Received: "
-            f"path={str(folder)!r}, eos_token_id={ids}"
+            f"path={str(folder)!r}, eos_token_id={ids!r:.200}"
         )
     return [tokenizer.id_to_token(index) for index in ids]
 
@@ -98,7 +102,7 @@ def _end_tokens(tokenizer: Any, ids: list[int], folder: Path) -> list[str]:
 def _from_json(
     path: Path, config: TokenizerConfig, as_written: bool
 ) -> tuple[Any, dict[int, AddedTokenSpec], bool]:
-    content = load_json(path.read_bytes(), path)
+    content = read_json(inside(path), MAX_TOKENIZER_BYTES)
     text = json.dumps(content, ensure_ascii=False)
     tokenizer = parse_tokenizer(text, f"file={str(path)!r}")
     added = {}
@@ -106,7 +110,7 @@ def _from_json(
         index = tokenizer.token_to_id(entry["content"])
         if index != entry["id"]:
             raise ValueError(
-                f"The added token {entry['content']!r} stands at "
+                f"The added token {entry['content']!r:.80} stands at "
                 f"{entry['id']}, but its place is {index}. Received: "
                 f"file={str(path)!r}"
             )
@@ -144,19 +148,21 @@ def _add_tokens(
     AddedToken = import_extra("tokenizers", "llm").AddedToken
     roles = {token.content for token in named.values()}
     special = [named[key] for key in NAMED if key in named] + extra
+    specials = {token.key() for token in special}
+    tokens = []
     for token in (*added.values(), *special):
-        flags = (
-            {"special": True, **token.flags}
-            if token in special
-            else {**token.flags}
-        )
+        flags = dict(token.flags)
+        if token.key() in specials:
+            flags.setdefault("special", True)
         if token.content in roles:
             flags["special"] = True
-        tokenizer.add_tokens([AddedToken(token.content, **flags)])
+        tokens.append(AddedToken(token.content, **flags))
+    # At once: each call looks at all tokens there are.
+    tokenizer.add_tokens(tokens)
     for index, token in added.items():
         if tokenizer.token_to_id(token.content) != index:
             raise ValueError(
-                f"The added token {token.content!r} is said to have the id "
+                f"The added token {token.content!r:.80} is said to have the id "
                 f"{index}, but {path.name} gives it "
                 f"{tokenizer.token_to_id(token.content)}. Received: "
                 f"path={str(path.parent)!r}"
@@ -175,8 +181,8 @@ def _template_ends(
             return bool(start), bool(end)
     raise ValueError(
         "The post-processor may add the start token in front and the end "
-        f"token behind, which are {bos!r} and {eos!r}. Received: "
-        f"file={str(path)!r}, which adds {with_ends}"
+        f"token behind, which are {bos!r:.80} and {eos!r:.80}. Received: "
+        f"file={str(path)!r}, which adds {with_ends!r:.200}"
     )
 
 

@@ -11,11 +11,14 @@ import jinja2
 from jinja2 import nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.sandbox import SecurityError
 
-MAX_CHARACTERS = 10_000_000
-MAX_STEPS = 1_000_000
+from keras_bft.models.llama._template_sandbox import MAX_CHARACTERS
+from keras_bft.models.llama._template_sandbox import MAX_STEPS
+from keras_bft.models.llama._template_sandbox import BoundedSandbox
+
+# Ten times the longest in use; to compile one takes a microsecond a character.
+MAX_TEMPLATE = 200_000
 
 
 class _Generation(Extension):
@@ -31,28 +34,6 @@ class _Generation(Extension):
         return nodes.Scope(body).set_lineno(line)
 
 
-class _Sandbox(ImmutableSandboxedEnvironment):
-    """A sandbox that refuses to make huge strings, lists and numbers."""
-
-    intercepted_binops = frozenset(["*", "**"])
-
-    def call_binop(
-        self, context: Any, operator: str, left: Any, right: Any
-    ) -> Any:
-        sizes = [
-            len(side) if hasattr(side, "__len__") else abs(side)
-            for side in (left, right)
-            if hasattr(side, "__len__") or isinstance(side, int | float)
-        ]
-        is_repeat = hasattr(left, "__len__") or hasattr(right, "__len__")
-        product = sizes[0] * sizes[1] if len(sizes) == 2 else 0
-        if operator == "*" and is_repeat and product > MAX_CHARACTERS:
-            raise SecurityError("a repetition is too long")
-        if operator == "**" and len(sizes) == 2 and sizes[1] > 64:
-            raise SecurityError("an exponent is too large")
-        return super().call_binop(context, operator, left, right)
-
-
 def render_chat(
     template: str | None,
     messages: Sequence[Mapping[str, Any]],
@@ -62,9 +43,11 @@ def render_chat(
     r"""Writes a chat with a template, as `apply_chat_template` does.
 
     A template comes with a checkpoint, so it runs in Jinja's sandbox: it
-    can't reach Python's internals, change the messages or loop over more than
-    1,000,000 numbers in total, and its text may have 10,000,000 characters.
-    These bounds stop templates that run away, not every way to waste time.
+    can't reach Python's internals or change the messages. It may take 1,000,000
+    steps (turns of loops; calls and filters count five), no range may be
+    longer, and its text and every value on the way may have 10,000,000
+    characters; the template itself 200,000. These bounds stop templates that
+    run away, not every way to waste time.
 
     Args:
         template: The Jinja template. It is given `messages`,
@@ -99,6 +82,11 @@ def render_chat(
             "There is no chat template. Pass one as `chat_template`, or write "
             f"the text yourself. Received: template={template!r}"
         )
+    if len(template) > MAX_TEMPLATE:
+        raise ValueError(
+            f"A chat template must have at most {MAX_TEMPLATE} characters. "
+            f"Received: {len(template)} characters, {template!r:.200}"
+        )
     _check_messages(messages)
     variables = {
         **(special_tokens or {}),
@@ -118,7 +106,7 @@ def render_chat(
     except Exception as error:  # A template can raise whatever Python can.
         raise ValueError(
             "The chat template can't write these messages "
-            f"({type(error).__name__}: {error}). Received: "
+            f"({type(error).__name__}: {error!s:.300}). Received: "
             f"template={template!r:.200}, messages={messages!r:.200}"
         ) from error
     return "".join(parts)
@@ -144,13 +132,13 @@ def _check_messages(messages: Any) -> None:
             )
 
 
-def _environment() -> jinja2.Environment:
-    environment = _Sandbox(
+def _environment() -> BoundedSandbox:
+    environment = BoundedSandbox(
         trim_blocks=True,
         lstrip_blocks=True,
         extensions=[_Generation, "jinja2.ext.loopcontrols"],
     )
-    environment.filters["tojson"] = _tojson
+    environment.filters["tojson"] = environment.bounded("tojson", _tojson)
     environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = _strftime_now
     environment.globals["range"] = _bounded_range()
@@ -186,6 +174,9 @@ def _tojson(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
+    for name, space in (("indent", indent), ("separators", separators)):
+        if len(json.dumps(space)) > 20 or isinstance(space, int) and space > 20:
+            raise SecurityError(f"`{name}` is too wide")
     return json.dumps(
         value,
         ensure_ascii=ensure_ascii,

@@ -223,8 +223,8 @@ def _read_entries(folder: Path) -> dict[str, TensorEntry]:
             }
             for name in sorted(placed ^ set(header)):
                 raise ValueError(
-                    f"The index places the tensor {name!r} in "
-                    f"{weight_map.get(name, 'no file')!r}, but it is "
+                    f"The index places the tensor {name!r:.80} in "
+                    f"{weight_map.get(name, 'no file')!r:.80}, but it is "
                     f"{'in' if name in header else 'not in'} {path.name!r}. "
                     f"Received: file={str(folder / INDEX)!r}"
                 )

@@ -1,6 +1,5 @@
 """Weights between a Hugging Face folder and a backbone."""
 
-import json
 import math
 import mmap
 from pathlib import Path
@@ -11,6 +10,7 @@ import numpy as np
 from keras import ops
 
 from keras_bft._extras import import_extra
+from keras_bft.models.llama._checkpoint_files import read_settings
 from keras_bft.models.llama._zero_initialization import zero_initialization
 from keras_bft.models.llama.backbone import BFTLlamaBackbone
 from keras_bft.models.llama.checkpoint_folder import CheckpointFolder
@@ -20,6 +20,7 @@ from keras_bft.models.llama.checkpoint_writer import write_checkpoint
 from keras_bft.models.llama.hf_config import read_llama_config
 from keras_bft.models.llama.hf_config import write_llama_config
 from keras_bft.models.llama.weight_names import WeightName
+from keras_bft.models.llama.weight_names import check_config
 from keras_bft.models.llama.weight_names import check_names
 from keras_bft.models.llama.weight_names import weight_table
 
@@ -61,19 +62,20 @@ def load_backbone(
     arguments = read_llama_config(folder) | ours
     if not load_weights:
         return BFTLlamaBackbone(**arguments), folder, rest
+    checkpoint = CheckpointFolder(folder)
+    check_config(checkpoint, arguments)
     with zero_initialization():
         backbone = BFTLlamaBackbone(**arguments)
-    load_weights_from(backbone, CheckpointFolder(folder))
+    load_weights_from(backbone, checkpoint)
     return backbone, folder, rest
 
 
 def _is_keras_preset(folder: Path) -> bool:
     try:
-        config = json.loads((folder / "config.json").read_text("utf-8"))
+        return "registered_name" in read_settings(folder / "config.json")
     except (OSError, ValueError):
         # Whoever reads the checkpoint says what is wrong.
         return False
-    return isinstance(config, dict) and "registered_name" in config
 
 
 def _table(

@@ -1,15 +1,15 @@
 """Configurations of Llama models, as Hugging Face writes them."""
 
 import json
-import math
 import os
 from pathlib import Path
 from typing import Any
 
+from keras_bft.models.llama._checkpoint_files import read_settings
+from keras_bft.models.llama._rope_config import is_positive
 from keras_bft.models.llama._rope_config import read_rope
 from keras_bft.models.llama._rope_config import refuse
 from keras_bft.models.llama._rope_config import write_rope
-from keras_bft.models.llama._safetensors_header import load_json
 
 _DTYPES = ("float32", "float16", "bfloat16", "float64")
 
@@ -54,7 +54,7 @@ def read_llama_config(folder: str | os.PathLike[str]) -> dict[str, Any]:
             f"folder={str(folder)!r}"
         )
     try:
-        return _to_arguments(load_json(path.read_bytes(), path))
+        return _to_arguments(read_settings(path))
     except ValueError as error:
         if str(path) in str(error):
             raise
@@ -143,8 +143,7 @@ def _to_arguments(config: dict[str, Any]) -> dict[str, Any]:
         name = "hidden_size" if config.get("head_dim") is None else "head_dim"
         refuse(config, name, "must make heads of an even size, for RoPE")
     epsilon = config.get("rms_norm_eps", 1e-6)
-    # `type`, because True is an `int` too.
-    if type(epsilon) not in (int, float) or not 0 < epsilon < math.inf:
+    if not is_positive(epsilon):
         refuse(config, "rms_norm_eps", "must be a positive number")
     arguments["layer_norm_epsilon"] = epsilon
     arguments["rope_theta"], arguments["rope_scaling"] = read_rope(config)
@@ -212,8 +211,8 @@ def _from_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
 
 def _size(config: dict[str, Any], key: str) -> int:
     value = config.get(key)
-    if type(value) is not int or value < 1:
-        refuse(config, key, "must be a positive integer")
+    if type(value) is not int or not 1 <= value < 2**31:
+        refuse(config, key, "must be a positive integer below 2^31")
     return value
 
 

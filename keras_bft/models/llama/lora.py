@@ -90,21 +90,47 @@ class LoraBackbone(keras_hub.models.Backbone):
                 gates as they are.
 
         Raises:
-            ValueError: If LoRA is enabled with another rank or for other
-                layers, or the file's filter or gates are not this model's.
+            FileNotFoundError: If there is no such file.
+            ValueError: If the file is damaged, LoRA is enabled with another
+                rank or for other layers, or the file's filter or gates are
+                not this model's. The model computes what it did before.
         """
         h5py = import_extra("h5py", "llm")
 
-        with h5py.File(filepath, "r") as file:
-            values = None
-            if _GROUP in file:
-                group = file[_GROUP]
-                values = self._read_filter(group, str(filepath))
-                names = [str(n) for n in group.attrs["target_layer_names"]]
-                self._match_lora(int(group.attrs["rank"]), names)
-        super().load_lora_weights(str(filepath))
+        try:
+            with h5py.File(filepath, "r") as file:
+                values = None
+                if _GROUP in file:
+                    group = file[_GROUP]
+                    values = self._read_filter(group, str(filepath))
+                    names = [str(n) for n in group.attrs["target_layer_names"]]
+                    self._match_lora(int(group.attrs["rank"]), names)
+        except (OSError, KeyError, TypeError, RuntimeError) as error:
+            if isinstance(error, FileNotFoundError):
+                raise
+            raise _damaged(filepath, error) from error
+        before = {v.path: ops.copy(v.value) for v in self._lora_variables()}
+        try:
+            super().load_lora_weights(str(filepath))
+        except Exception as error:
+            for variable in self._lora_variables():
+                # Zeros where LoRA was not enabled: it changes nothing then.
+                old = before.get(variable.path)
+                variable.assign(
+                    ops.zeros_like(variable) if old is None else old
+                )
+            raise _damaged(filepath, error) from error
         for variable, value in values or []:
             variable.assign(value)
+
+    def _lora_variables(self) -> list[keras.Variable]:
+        layers = self._flatten_layers(include_self=False)
+        enabled = [x for x in layers if getattr(x, "lora_enabled", False)]
+        return [
+            variable
+            for layer in enabled
+            for variable in (layer.lora_kernel_a, layer.lora_kernel_b)
+        ]
 
     def _match_lora(self, rank: int, names: list[str]) -> None:
         if not getattr(self, "_lora_enabled_layers", []):
@@ -119,14 +145,15 @@ class LoraBackbone(keras_hub.models.Backbone):
     def _read_filter(
         self, group: Any, filepath: str
     ) -> list[tuple[keras.Variable, np.ndarray]]:
-        values: dict[str, np.ndarray] = {}
+        found: dict[str, Any] = {}
 
         def visit(name: str, item: Any) -> None:
             if hasattr(item, "shape"):
-                values[name] = np.asarray(item)
+                found[name] = item
 
         group.visititems(visit)
-        shapes = {name: value.shape for name, value in values.items()}
+        # Before anything is read: a small file can promise large arrays.
+        shapes = {name: item.shape for name, item in found.items()}
         expected = {v.path: tuple(v.shape) for v in self.added_variables()}
         if shapes != expected:
             differing = sorted(set(shapes.items()) ^ set(expected.items()))
@@ -135,4 +162,15 @@ class LoraBackbone(keras_hub.models.Backbone):
                 f"Received: filepath={filepath!r}, which differs in "
                 f"{sorted({name for name, _ in differing})}"
             )
-        return [(v, values[v.path]) for v in self.added_variables()]
+        return [
+            (v, found[v.path].astype("float32")[()])
+            for v in self.added_variables()
+        ]
+
+
+def _damaged(filepath: str | os.PathLike[str], error: Exception) -> ValueError:
+    return ValueError(
+        "The file must be one that `save_lora_weights` of this model or of "
+        f"keras-hub wrote ({type(error).__name__}: {error!s:.200}). Received: "
+        f"filepath={str(filepath)!r}"
+    )

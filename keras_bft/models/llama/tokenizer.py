@@ -87,12 +87,13 @@ class BFTLlamaTokenizer(FastTokenizer):
         if "eos_token" not in tokens or not set(tokens) <= set(NAMED):
             raise ValueError(
                 '`special_tokens` must have an "eos_token", and may have '
-                f"others of {NAMED}. Received: special_tokens={special_tokens}"
+                f"others of {NAMED}. Received: "
+                f"special_tokens={special_tokens!s:.200}"
             )
         if add_start_token and "bos_token" not in tokens:
             raise ValueError(
                 '`add_start_token=True` needs a "bos_token" among the special '
-                f"tokens. Received: special_tokens={special_tokens}"
+                f"tokens. Received: special_tokens={special_tokens!s:.200}"
             )
         self.special_tokens_map = tokens
         self.end_tokens = list(end_tokens)
@@ -238,5 +239,5 @@ class BFTLlamaTokenizer(FastTokenizer):
             if backend.token_to_id(token) is None:
                 raise ValueError(
                     "Every special token must be in the vocabulary. Received: "
-                    f"{source} without {token!r}"
+                    f"{source} without {token!r:.80}"
                 )

@@ -1,5 +1,6 @@
 """What the weights of a Llama are called at Hugging Face and here."""
 
+from typing import Any
 from typing import NamedTuple
 
 from keras_bft.models.llama.checkpoint_folder import CheckpointFolder
@@ -102,6 +103,60 @@ def _decoder_layer(hf: str, ours: str, use_bias: bool) -> list[WeightName]:
     return names
 
 
+def check_config(folder: CheckpointFolder, arguments: dict[str, Any]) -> None:
+    """Checks that a checkpoint's tensors are those its configuration describes.
+
+    To be called before a model is built, which takes as much memory as the
+    configuration says, whatever the size of the files.
+
+    Args:
+        folder: The checkpoint.
+        arguments: All that `read_llama_config` returns.
+
+    Raises:
+        ValueError: If they are not.
+    """
+    if arguments["num_layers"] > len(folder.names):
+        raise ValueError(
+            "The configuration must not have more layers than the checkpoint "
+            f"has tensors. Received: folder={str(folder.path)!r} with "
+            f"num_hidden_layers={arguments['num_layers']} and "
+            f"{len(folder.names)} tensors"
+        )
+    table = weight_table(
+        arguments["num_layers"],
+        arguments["tie_word_embeddings"],
+        arguments["use_bias"],
+    )
+    sizes = _projection_sizes(arguments)
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name in (row.hf for row in table):
+        *_, module, kind = name.split(".")
+        shape = sizes.get(module, (arguments["hidden_dim"],))
+        shapes[name] = shape[:1] if kind == "bias" else shape
+    check_names(folder, table, shapes)
+
+
+def _projection_sizes(arguments: dict[str, Any]) -> dict[str, tuple[int, int]]:
+    """Shapes of all matrices, in the Hugging Face order of axes."""
+    hidden, inner = arguments["hidden_dim"], arguments["intermediate_dim"]
+    heads = arguments["num_query_heads"]
+    width = arguments["head_dim"] or hidden // heads
+    queries, keys = heads * width, arguments["num_key_value_heads"] * width
+    vocabulary = arguments["vocabulary_size"]
+    return {
+        "embed_tokens": (vocabulary, hidden),
+        "lm_head": (vocabulary, hidden),
+        "q_proj": (queries, hidden),
+        "k_proj": (keys, hidden),
+        "v_proj": (keys, hidden),
+        "o_proj": (hidden, queries),
+        "gate_proj": (inner, hidden),
+        "up_proj": (inner, hidden),
+        "down_proj": (hidden, inner),
+    }
+
+
 def check_names(
     folder: CheckpointFolder,
     table: list[WeightName],
@@ -145,7 +200,7 @@ def check_names(
         if name in there and folder.shape(name) != tuple(expected_shapes[name])
     ]
     problems = [
-        f"{len(names)} {what}: {'; '.join(names[:_SHOWN])}"
+        f"{len(names)} {what}: {'; '.join(n[:200] for n in names[:_SHOWN])}"
         + ("; ..." if len(names) > _SHOWN else "")
         for what, names in (
             ("missing", missing),
