@@ -154,7 +154,7 @@ class ResumableTraining(keras.callbacks.Callback):
             "stopped": self.model.stop_training,
             "stopping": _stopping_state(self.stopping),
         }
-        arrays = {
+        arrays: dict[str, Any] = {
             f"variable_{index}": _storable(variable.value)
             for index, variable in enumerate(self._variables())
         }
