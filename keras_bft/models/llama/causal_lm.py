@@ -24,7 +24,9 @@ class BFTLlamaCausalLM(CachedGeneration):
 
     A `keras_hub.models.CausalLM`: `fit`, `generate`, samplers, presets, LoRA
     and quantization are keras-hub's. `from_preset` reads a Hugging Face folder
-    of any Llama checkpoint.
+    of any Llama checkpoint. Import this class before
+    `keras.saving.load_model` reads a `.keras` file of it: `import keras_bft`
+    leaves keras-hub alone.
 
     Args:
         backbone: A `BFTLlamaBackbone`.
