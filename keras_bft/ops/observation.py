@@ -179,6 +179,9 @@ def projected_observation_log_precision(
     log_largest = ops.log(ops.maximum(largest, _TINY))
     log_unit = ops.stop_gradient(ops.maximum(log_prior_sum, log_largest))
     sums = sums * ops.exp(ops.minimum(-log_unit, _LARGEST_EXPONENT))
+    # At zero, its minimum, what a variance is a function of has no slope, and
+    # the slope of this may be beyond float32.
+    sums = ops.where(residual_variance > 0.0, sums, 0.0)
     sums = sums + ops.exp(log_prior_sum - log_unit)
 
     log_scale = log_unit - ops.log(n) - ops.log(prior_dof + n - 1.0)

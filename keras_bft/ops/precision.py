@@ -19,6 +19,9 @@ from keras_bft.typing import Tensor
 # in float32, and unlike minus infinity it keeps every gradient finite.
 NO_OBSERVATION = -1.0e4
 
+# Below it a log-precision is that of a precision of zero.
+_LOWEST = -1.0e30
+
 
 def log_add(x: Tensor, y: Tensor) -> Tensor:
     """`log(exp(x) + exp(y))`, differentiated right where `x == y` too.
@@ -42,7 +45,8 @@ def log_mean_precision(log_precision: Tensor) -> Tensor:
             token tracking.
 
     Returns:
-        Log-precision of shape `(...)`, float32.
+        Log-precision of shape `(...)`, float32. Minus infinity, without a
+        gradient, where that of all channels is.
 
     Example:
 
@@ -54,7 +58,10 @@ def log_mean_precision(log_precision: Tensor) -> Tensor:
     channels = log_precision.shape[-1]
     if channels == 1:
         return ops.squeeze(log_precision, axis=-1)
-    return ops.logsumexp(log_precision, axis=-1) - math.log(channels)
+    # Of minus infinities alone the gradient would be that of no number.
+    bounded = ops.maximum(log_precision, _LOWEST)
+    mean = ops.logsumexp(bounded, axis=-1) - math.log(channels)
+    return ops.where(mean > 0.5 * _LOWEST, mean, -math.inf)
 
 
 def unit_snr_log_precision(state: Tensor, epsilon: float = 1e-12) -> Tensor:

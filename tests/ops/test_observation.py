@@ -276,6 +276,25 @@ def observed_precision(inputs, log_precision, spread, gamma, kernel, out):
     )
 
 
+def test_agreement_of_very_precise_values_has_gradients():
+    def function(variance, sample_size, log_prior):
+        return keras.ops.sum(
+            projected_observation_log_precision(
+                variance, sample_size, log_prior, np.ones((1, 1), "float32")
+            )
+        )
+
+    one = np.ones((1, 1, 1, 1), "float32")
+    for level in (0.0, 112.0):
+        value, gradients = value_and_gradients(
+            function, 0 * one, 2 * one, level * one
+        )
+        # log(n^2 p), and no residual that could shrink.
+        np.testing.assert_allclose(value, np.log(4.0) + level, rtol=1e-6)
+        for gradient, wanted in zip(gradients, (0.0, 1.0, 1.0), strict=True):
+            np.testing.assert_allclose(gradient.item(), wanted, rtol=1e-5)
+
+
 def test_scaling_stream_and_precision_leaves_the_observation_as_it_was():
     rng = np.random.default_rng(6)
     inputs = simple_inputs("causal")

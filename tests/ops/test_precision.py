@@ -62,6 +62,23 @@ def test_log_mean_precision_does_not_overflow(level):
     )
 
 
+def test_channels_of_precision_zero_have_no_gradient():
+    log_precision = np.array(
+        [[[-np.inf] * 3, [0.0, -np.inf, np.log(3.0)]]], "float32"
+    )
+    mean = numpy(log_mean_precision(log_precision))
+    np.testing.assert_allclose(mean, [[-np.inf, np.log(4 / 3)]], rtol=1e-6)
+
+    def known_mean(log_precision):
+        mean = log_mean_precision(log_precision)
+        return keras.ops.sum(keras.ops.where(mean > -np.inf, mean, 0.0))
+
+    _, (gradient,) = value_and_gradients(known_mean, log_precision)
+    np.testing.assert_allclose(
+        gradient, [[[0.0, 0.0, 0.0], [0.25, 0.0, 0.75]]], rtol=1e-6
+    )
+
+
 @pytest.mark.parametrize(
     ("shape", "strength"),
     [(shape, STRENGTHS[(i + i // 4) % 4]) for i, shape in enumerate(SHAPES)],

@@ -12,7 +12,7 @@ from keras_bft.models import SASRec
 from keras_bft.training import TerminateOnNonFinite
 from tests.layers.layer_checks import numpy
 
-NIGHTLY = bool(os.environ.get("KERAS_BFT_NIGHTLY"))
+NIGHTLY = os.environ.get("KERAS_BFT_NIGHTLY") == "1"
 STEPS = 2000 if NIGHTLY else 20
 NUM_ITEMS, B, T = 30, 8, 6
 
