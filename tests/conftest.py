@@ -4,6 +4,7 @@ import atexit
 import ctypes
 import gc
 import os
+import socket
 import tempfile
 
 # Read when the backends are imported, so they have to come first. The tests
@@ -29,6 +30,25 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 import keras  # noqa: E402
 import pytest  # noqa: E402
+
+_connect = socket.socket.connect
+
+
+def _connect_here(self, address):
+    """Connects to this machine alone: no test may reach the network."""
+    is_here = self.family == socket.AF_UNIX or address[0] in (
+        "localhost",
+        "127.0.0.1",
+        "::1",
+    )
+    if not is_here:
+        raise PermissionError(
+            f"A test must not reach the network. Received: address={address}"
+        )
+    return _connect(self, address)
+
+
+socket.socket.connect = _connect_here
 
 
 def pytest_configure(config):

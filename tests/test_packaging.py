@@ -3,6 +3,7 @@
 import ast
 import os
 import re
+import socket
 import subprocess
 import sys
 import tomllib
@@ -139,6 +140,37 @@ def test_importing_adds_no_module_of_another_package():
     )
     assert "keras_bft" in output
     assert not set(output) & (BACKENDS | EXTRAS)
+
+
+def test_imports_without_a_network():
+    output = run_without(
+        set(),
+        """
+def refuse(event, arguments):
+    if event in ("socket.connect", "socket.getaddrinfo"):
+        raise PermissionError(event)
+
+sys.addaudithook(refuse)
+import importlib, pkgutil, keras_bft
+
+for module in pkgutil.walk_packages(keras_bft.__path__, "keras_bft."):
+    if "integrations" in module.name:
+        continue
+    try:
+        importlib.import_module(module.name)
+    except ModuleNotFoundError as error:
+        # An extra that is not installed.
+        assert not error.name.startswith("keras_bft"), error
+print("imported")
+""",
+    )
+    assert output[-1] == "imported"
+
+
+def test_no_test_reaches_the_network():
+    # An address that is nobody's.
+    with pytest.raises(PermissionError, match="192.0.2.1"):
+        socket.create_connection(("192.0.2.1", 80), timeout=1)
 
 
 @pytest.mark.skipif(
