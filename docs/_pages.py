@@ -46,6 +46,7 @@ def on_config(config: Any) -> None:
     reference: list[Any] = ["api/index.md"]
     reference += [{package: api_page(package)} for package in PACKAGES]
     navigation.append({"API reference": reference})
+    navigation.append({"What goes wrong elsewhere": "known_problems.md"})
     navigation.append({"Changes": "changelog.md"})
     navigation.append({"Contributing": "contributing.md"})
     config.nav = navigation

@@ -10,6 +10,7 @@ from keras_bft.layers._filter_layer import apply_dropout
 from keras_bft.layers._filter_layer import check_choice
 from keras_bft.layers._filter_layer import check_positive
 from keras_bft.layers._masks import first_mask
+from keras_bft.layers._seeds import part_seed
 from keras_bft.layers.bft_attention import BFTAttention
 from keras_bft.layers.gated_attention import GatedAttention
 from keras_bft.layers.kalman_residual import KalmanResidual
@@ -287,7 +288,7 @@ class BFTLayer(FilterLayer):
             )
         self.residual_dropout = keras.layers.Dropout(
             dropout,
-            seed=None if seed is None else seed + 1,
+            seed=part_seed(seed, 1),
             dtype=self.dtype_policy,
             name="residual_dropout",
         )
@@ -306,7 +307,7 @@ class BFTLayer(FilterLayer):
             trainable_process_noise=trainable_process_noise,
             dropout=dropout,
             use_bias=use_bias,
-            seed=None if seed is None else seed + 2,
+            seed=part_seed(seed, 2),
             name="feed_forward",
             **shared,
             **filtering,

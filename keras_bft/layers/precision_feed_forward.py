@@ -15,6 +15,7 @@ from keras_bft.layers._filter_layer import check_rate
 from keras_bft.layers._filter_layer import dense_kernel
 from keras_bft.layers._filter_layer import known_width
 from keras_bft.layers._filter_layer import make_dense
+from keras_bft.layers._seeds import part_seed
 from keras_bft.layers._trace import report
 from keras_bft.layers.state_normalization import NORMALIZATIONS
 from keras_bft.layers.state_normalization import StateNormalization
@@ -134,7 +135,7 @@ class PrecisionFeedForward(FilterLayer):
         )
         self.output_dropout = keras.layers.Dropout(
             dropout,
-            seed=None if seed is None else seed + 1,
+            seed=part_seed(seed, 1),
             dtype=self.dtype_policy,
             name="output_dropout",
         )

@@ -11,6 +11,7 @@ from keras import ops
 from keras_bft.layers import ItemEncoder
 from keras_bft.layers import PrecisionEmbedding
 from keras_bft.layers import StateNormalization
+from keras_bft.layers._seeds import part_seed
 from keras_bft.models._item_prior import initialize_from_counts
 from keras_bft.models._item_prior import make_prior
 from keras_bft.models._item_prior import prior_log_precision
@@ -87,7 +88,7 @@ class FilterRecommender(UserStates):
 
     def layer_seed(self, index: int) -> int | None:
         """Seed of a layer's dropout."""
-        return None if self.seed is None else self.seed + 10 * (index + 1)
+        return part_seed(self.seed, 10 * (index + 1))
 
     def layer_options(
         self, options: dict[str, Any], is_last: bool

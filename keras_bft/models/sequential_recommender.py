@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_bft.layers import ItemEncoder
 from keras_bft.layers._filter_layer import check_positive
+from keras_bft.layers._seeds import part_seed
 from keras_bft.models._device_mesh import check_table_width
 from keras_bft.models._device_mesh import item_layout_map
 from keras_bft.models._history_scoring import HistoryScoring
@@ -76,14 +77,11 @@ class SequentialRecommender(HistoryScoring):
             embedding_dim,
             item_embedding,
             item_features,
-            None if seed is None else seed + 2,
+            part_seed(seed, 2),
             self.dtype_policy,
         )
         self._has_own_embedding = item_embedding is None
-        # Not the seed of any dropout: negatives would depend on what it drops.
-        self.negative_seed = keras.random.SeedGenerator(
-            None if seed is None else seed + 1
-        )
+        self.negative_seed = keras.random.SeedGenerator(part_seed(seed, 1))
 
     def item_table(self) -> Tensor:
         """Vectors of padding and items, `(num_items + 1, D)`.

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_recommenders as tfrs
 
+from keras_bft.integrations.tfrs import Keras3Layer
 from tests.integrations.scenarios.checks import FOLDER
 from tests.integrations.scenarios.two_towers import NUM_ITEMS
 from tests.integrations.scenarios.two_towers import TwoTowers
@@ -166,6 +167,35 @@ def check_a_brute_force_index_is_saved():
         ids=ids.numpy().astype(str),
         left=left.numpy().astype(str),
     )
+
+
+def check_an_index_of_several_features_is_saved():
+    history = keras.Input((4,), dtype="int32", name="history")
+    price = keras.Input((), name="price")
+    pooled = keras.layers.GlobalAveragePooling1D()(
+        keras.layers.Embedding(NUM_ITEMS + 1, 8)(history)
+    )
+    scaled = keras.layers.Rescaling(2.0)(price)[:, None]
+    query = Keras3Layer(
+        keras.Model(
+            {"history": history, "price": price},
+            keras.layers.Concatenate()([pooled, scaled]),
+        )
+    )
+    index = top_k.BruteForce(query, k=3)
+    items = np.random.default_rng(0).normal(size=(NUM_ITEMS, 9))
+    index.index(tf.constant(items, "float32"))
+    features = {
+        "history": tf.constant(HISTORIES),
+        "price": tf.linspace(-3.0, 3.0, len(HISTORIES)),
+    }
+    expected = index(features)
+    tf.saved_model.save(index, str(FOLDER / "features"))
+    served = tf.saved_model.load(str(FOLDER / "features"))
+    for rows in (slice(None), slice(1)):
+        found = served({name: x[rows] for name, x in features.items()})
+        for x, y in zip(found, expected, strict=True):
+            np.testing.assert_allclose(x, y[rows], rtol=1e-5)
 
 
 class Scores(TwoTowers):

@@ -52,7 +52,7 @@ def decode(lm, token_ids, start, prefill):
         {"strength": 0.0},
         {"strength": 1.0},
         {"strength": 1.0, "form": "full"},
-        {"strength": 1.0, "precision": "token"},
+        {"strength": 1.0, "precision": "token", "kind": "biases"},
         {"bayesian": False},
     ],
     ids=str,

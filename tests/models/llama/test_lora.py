@@ -1,6 +1,7 @@
 """LoRA with the filter's weights, in files too."""
 
 import h5py
+import keras
 import keras_hub
 import numpy as np
 import pytest
@@ -128,3 +129,8 @@ def test_lora_on_an_int8_model_comes_back(tmp_path):
     first.backbone.save_lora_weights(tmp_path / "changes.lora.h5")
     second.backbone.load_lora_weights(tmp_path / "changes.lora.h5")
     np.testing.assert_allclose(logits_of(second, IDS), want, atol=1e-5)
+    # A file of the whole model has the LoRA weights in its int8 kernels.
+    first.save(tmp_path / "model.keras")
+    whole = keras.saving.load_model(tmp_path / "model.keras", compile=False)
+    error = np.sqrt(np.mean(np.square(logits_of(whole, IDS) - want)))
+    assert error < 0.1 * want.std()
