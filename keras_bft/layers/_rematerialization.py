@@ -6,6 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_bft.layers._trace import is_heard
 from keras_bft.typing import Tensor
 
 
@@ -22,6 +23,9 @@ class RematerializedLayer(keras.layers.Layer):
         self, layer_call: Callable[..., Any], *args: Any, **kwargs: Any
     ) -> Callable[..., Any]:
         """The call, or where the scope asks for it one that keeps little."""
+        if is_heard():
+            # What is reported from within would be of no use outside.
+            return layer_call
         chosen = super().rematerialized_call(layer_call, *args, **kwargs)
         if chosen is layer_call or self._remat_mode.mode == "activations":
             return chosen

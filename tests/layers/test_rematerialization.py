@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 
+from keras_bft.diagnostics import trace
 from keras_bft.layers import BFTLayer
 from tests.layers.layer_checks import numpy
 
@@ -37,6 +38,17 @@ def trained(scope, rng):
     given.append(np.arange(T) < rng.integers(1, T + 1, (3 * B, 1)))
     model.fit(given, [target, target], batch_size=B, shuffle=False, verbose=0)
     return [numpy(variable.value) for variable in model.variables]
+
+
+def test_a_trace_reads_it():
+    inputs = [keras.Input((T, D)), keras.Input((T, D))]
+    with keras.RematScope("list_of_layers", layer_names=["layer"]):
+        outputs = BFTLayer(2, 16, name="layer")(*inputs)
+    model = keras.Model(inputs, outputs)
+    given = np.ones((B, T, D), "float32")
+    traced = trace(model, [given, given])
+    assert traced["layer/residual/gain"].shape[:2] == (B, T)
+    assert "layer/attention/kriging_weights" in traced
 
 
 @pytest.mark.parametrize(
