@@ -121,7 +121,13 @@ class PrecisionMonitor(keras.callbacks.Callback):
         self._rows: list[dict[str, Any]] = []
         self._warned: set[tuple[str, str]] = set()
         self._means: dict[str, tuple[float, float]] = {}
-        self._epoch = self._batches = self._read_at = 0
+        self._epoch = self._read_at = 0
+        self._ended: list[int] = []
+
+    @property
+    def _batches(self) -> int:
+        """Number of batches trained in the epoch."""
+        return max(self._ended, default=0)
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Reads the rows of earlier epochs, and tries the probe."""
@@ -136,16 +142,20 @@ class PrecisionMonitor(keras.callbacks.Callback):
         self, epoch: int, logs: dict[str, Any] | None = None
     ) -> None:
         """Drops the rows of epochs that are trained again."""
-        self._epoch, self._batches, self._read_at = epoch + 1, 0, 0
+        self._epoch, self._ended, self._read_at = epoch + 1, [], 0
         self._rows = [r for r in self._rows if int(r["epoch"]) < self._epoch]
 
     def on_train_batch_end(
         self, batch: int, logs: dict[str, Any] | None = None
     ) -> None:
         """Reads the probe every so many batches."""
-        before, self._batches = self._batches, batch + 1
+        if self.every is None:
+            # Keras may call this in threads, and then in any order.
+            self._ended.append(batch + 1)
+            return
+        before, self._ended = self._batches, [batch + 1]
         # With `steps_per_execution` several batches end at a time.
-        if self.every and before // self.every < self._batches // self.every:
+        if before // self.every < self._batches // self.every:
             if keras.backend.backend() == "jax":
                 # The variables are empty during an epoch; this fills them.
                 self.model.jax_state_sync()

@@ -190,3 +190,12 @@ def test_what_does_not_fit_is_told_before_the_first_epoch(tmp_path):
         path.write_text(rows)
         with pytest.raises(ValueError, match="`path` must be a file that a Pr"):
             fit(model, PrecisionMonitor(PROBE, path=path))
+
+
+def test_batches_may_end_in_any_order():
+    monitor = PrecisionMonitor(PROBE)
+    assert monitor.async_safe
+    monitor.on_epoch_begin(0)
+    for batch in (0, 2, 1):
+        monitor.on_train_batch_end(batch)
+    assert monitor._batches == 3
