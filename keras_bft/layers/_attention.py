@@ -193,11 +193,11 @@ class Attention(FilterLayer):
             return False
         if self.attention == "blockwise":
             return True
-        length = state.shape[1]
-        if not isinstance(length, int) or is_written_for_a_server():
-            # An export, which leaves it open.
+        if _is_exported(state):
             return False
-        return keras.backend.backend() == "jax" or length > LONGEST_DENSE
+        return (
+            keras.backend.backend() == "jax" or state.shape[1] > LONGEST_DENSE
+        )
 
     def _is_fused(self, query: Tensor, training: bool) -> bool:
         """Whether standard attention is best left to the backend."""
@@ -206,8 +206,7 @@ class Attention(FilterLayer):
             and self.attention == "auto"
             and not is_heard()
             and not (training and self.dropout > 0)
-            and isinstance(query.shape[1], int)
-            and not is_written_for_a_server()
+            and not _is_exported(query)
         )
 
     def _dropped(
@@ -312,3 +311,8 @@ class Attention(FilterLayer):
             "attention": self.attention,
             "seed": self.seed,
         }
+
+
+def _is_exported(x: Tensor) -> bool:
+    """Whether the call is written down, with the length left open."""
+    return not isinstance(x.shape[1], int) or is_written_for_a_server()

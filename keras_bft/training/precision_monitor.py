@@ -13,6 +13,7 @@ from keras_bft.diagnostics._padding import real_tokens
 from keras_bft.diagnostics.trace import trace
 from keras_bft.layers._filter_layer import check_positive
 from keras_bft.training._collapse import find_collapse
+from keras_bft.training._jax_state import fill_variables
 from keras_bft.training.run_folder import replacing
 
 _VALUES = (
@@ -156,9 +157,7 @@ class PrecisionMonitor(keras.callbacks.Callback):
         before, self._ended = self._batches, [batch + 1]
         # With `steps_per_execution` several batches end at a time.
         if before // self.every < self._batches // self.every:
-            if keras.backend.backend() == "jax":
-                # The variables are empty during an epoch; this fills them.
-                self.model.jax_state_sync()
+            fill_variables(self.model)
             self._read()
             self._read_at = self._batches
 

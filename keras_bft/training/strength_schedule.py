@@ -9,6 +9,7 @@ from keras_bft.layers import BFTHSTULayer
 from keras_bft.layers import BFTLayer
 from keras_bft.layers._filter_layer import check_choice
 from keras_bft.layers._filter_layer import check_positive
+from keras_bft.training._jax_state import fill_variables
 
 SHAPES = ("linear", "cosine")
 
@@ -118,10 +119,7 @@ class StrengthSchedule(keras.callbacks.Callback):
         """Sets the strength of a step."""
         if self.steps is None:
             return
-        if keras.backend.backend() == "jax":
-            # The variables are empty during an epoch; this fills them, and
-            # the trainer then reads them again.
-            self.model.jax_state_sync()
+        fill_variables(self.model)
         iterations = keras.ops.convert_to_numpy(self.model.optimizer.iterations)
         self._assign(self.strength(int(iterations)))
 

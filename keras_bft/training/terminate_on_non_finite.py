@@ -7,6 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_bft.layers._filter_layer import check_positive
+from keras_bft.training._jax_state import fill_variables
 
 
 class TerminateOnNonFinite(keras.callbacks.Callback):
@@ -74,10 +75,8 @@ class TerminateOnNonFinite(keras.callbacks.Callback):
         self._batches = 0
 
     def _look(self, batch: int | None, logs: dict[str, Any] | None) -> None:
-        if batch is not None and keras.backend.backend() == "jax":
-            # The variables are empty during an epoch; this fills them, and
-            # the trainer then reads them again.
-            self.model.jax_state_sync()
+        if batch is not None:
+            fill_variables(self.model)
         weights = [
             weight
             for weight in self.model.weights
