@@ -7,21 +7,9 @@ import pytest
 
 from keras_bft.models.llama.tokenizer import BFTLlamaTokenizer
 from tests.models.llama.checkpoint_files import link
-from tests.models.llama.tokenizer_folders import write_byte_level
 from tests.models.llama.tokenizer_folders import write_json
-from tests.models.llama.tokenizer_folders import write_sentencepiece
 
 pytestmark = pytest.mark.any_backend
-
-
-@pytest.fixture(scope="module")
-def byte_level(tmp_path_factory):
-    return write_byte_level(tmp_path_factory.mktemp("byte_level") / "x")
-
-
-@pytest.fixture(scope="module")
-def pieces(tmp_path_factory):
-    return write_sentencepiece(tmp_path_factory.mktemp("pieces") / "x")
 
 
 @pytest.fixture(scope="module")

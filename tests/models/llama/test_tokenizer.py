@@ -20,16 +20,6 @@ DATA = os.environ.get("KERAS_BFT_DATA")
 needs_data = pytest.mark.skipif(not DATA, reason="KERAS_BFT_DATA is not set")
 
 
-@pytest.fixture(scope="module")
-def byte_level(tmp_path_factory):
-    return write_byte_level(tmp_path_factory.mktemp("a") / "byte_level")
-
-
-@pytest.fixture(scope="module")
-def pieces(tmp_path_factory):
-    return write_sentencepiece(tmp_path_factory.mktemp("b") / "pieces")
-
-
 def check_against_transformers(folder, texts=None):
     """Compares ids and texts, and returns both tokenizers."""
     transformers = pytest.importorskip("transformers")
