@@ -24,6 +24,17 @@ class FilterLayer(RematerializedLayer):
         super().__init__(autocast=False, **kwargs)
         self.supports_masking = True
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        state = args[0] if args else kwargs.get("state")
+        if isinstance(state, (list, tuple)):
+            raise ValueError(
+                "State and log-precision are two arguments: "
+                "`layer(state, log_precision)`. "
+                f"Received: state={type(state).__name__} of length "
+                f"{len(state)}"
+            )
+        return super().__call__(*args, **kwargs)
+
     def cast_state(self, state: Tensor) -> Tensor:
         """Casts a state to the dtype that the layer computes in."""
         return cast(state, self.compute_dtype)
