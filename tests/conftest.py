@@ -11,6 +11,9 @@ import tempfile
 # are sized for a CPU; set the device to run them elsewhere.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("KERAS_TORCH_DEVICE", "cpu")
+# Triton decides when it is imported whether kernels run without a GPU.
+if os.environ["KERAS_TORCH_DEVICE"] == "cpu":
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 # Most programs run once or twice, so that compiling them is what takes time:
 # XLA is asked to optimise little, and JAX to keep what it has compiled. Not on
 # TensorFlow, where programs compiled like that can give NaN.

@@ -29,7 +29,7 @@ from keras_bft.ops import rotate
 from keras_bft.ops._own_gradient import is_written_for_a_server
 from keras_bft.typing import Tensor
 
-ATTENTIONS = ("auto", "blockwise", "dense")
+ATTENTIONS = ("auto", "blockwise", "dense", "kernel")
 
 # Up to it weights that are all held are faster on TensorFlow and PyTorch
 # (`benchmarks/attention.py`).
@@ -66,10 +66,11 @@ class Attention(FilterLayer):
         use_bias: Whether the projections have biases.
         kernel_initializer: Initializer of the projections.
         attention: How weights are computed, with the same results:
-            `"blockwise"` never holds all of them, `"dense"` does. `"auto"` is
-            blockwise, and dense while `keras_bft.diagnostics.trace` listens
-            and, on TensorFlow and PyTorch, for up to 256 positions. Without
-            the filter and dropout it is PyTorch's own attention there.
+            `"blockwise"` never holds all of them, `"dense"` does, `"kernel"` is
+            a fused GPU kernel, see `BFTAttention`. `"auto"` is blockwise, and
+            dense while `keras_bft.diagnostics.trace` listens and, on
+            TensorFlow and PyTorch, for up to 256 positions. Without the
+            filter and dropout it is PyTorch's own attention there.
         seed: Seed of the dropout.
         **kwargs: Arguments of `keras.layers.Layer`.
     """
@@ -191,7 +192,7 @@ class Attention(FilterLayer):
         if self.attention == "dense" or is_heard():
             # Weights that are reported have to be there.
             return False
-        if self.attention == "blockwise":
+        if self.attention in ("blockwise", "kernel"):
             return True
         if _is_exported(state):
             return False
@@ -212,7 +213,7 @@ class Attention(FilterLayer):
     def _dropped(
         self, query: Tensor, key: Tensor, visible: Visible, training: bool
     ) -> dict[str, Any]:
-        """Mask and dropout of blockwise attention."""
+        """Mask and dropout of blockwise attention, and whether in a kernel."""
         dropped = None
         if training and self.dropout > 0:
             batch, length, num_heads, _ = ops.shape(query)
@@ -227,6 +228,7 @@ class Attention(FilterLayer):
             "mask": visible.mask,
             "causal": visible.causal,
             "dropped": dropped,
+            "kernel": self.attention == "kernel",
         }
 
     def _softmax_estimate(

@@ -83,7 +83,10 @@ class BFTAttention(Attention):
         attention: How weights are computed, with the same results:
             `"blockwise"` never holds all of them, so that memory grows with
             `T + S`, and computes those of a causal layer that count;
-            `"dense"` holds them all. `"auto"` (default) is the faster one:
+            `"dense"` holds them all. `"kernel"` is a fused GPU kernel, in
+            Pallas with JAX and in Triton with PyTorch (extra `triton`), and
+            blockwise elsewhere. It is experimental: tested without a GPU so
+            far, and not timed. `"auto"` (default) is the faster of the others:
             blockwise, but dense on TensorFlow and PyTorch for up to 256
             positions, in exports that leave the length open, and while
             `keras_bft.diagnostics.trace` reads the weights.

@@ -100,8 +100,8 @@ class BFTLayer(FilterLayer):
         gated_attention: `True` for `GatedAttention` in a layer with
             `bayesian=False`, `"from_one"` for one whose gate starts at one.
             Defaults to `False`.
-        attention: `"auto"` (default), `"blockwise"` or `"dense"`: how weights
-            are computed, see `BFTAttention`.
+        attention: `"auto"` (default), `"blockwise"`, `"dense"` or `"kernel"`:
+            how weights are computed, see `BFTAttention`.
         seed: Seed of the dropout.
         **kwargs: Arguments of `keras.layers.Layer`.
 

@@ -48,8 +48,8 @@ class GatedAttention(Attention):
             kernel of zeros, so that it starts at one: for a gate added to
             pretrained weights (derived for this library). Defaults to
             `False`, the paper's gate.
-        attention: `"auto"` (default), `"blockwise"` or `"dense"`, see
-            `BFTAttention`.
+        attention: `"auto"` (default), `"blockwise"`, `"dense"` or `"kernel"`,
+            see `BFTAttention`.
         seed: Seed of the dropout.
         **kwargs: Arguments of `keras.layers.Layer`.
 

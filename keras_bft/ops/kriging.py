@@ -108,6 +108,7 @@ def kriging_observation(
     differentiate: bool = True,
     dropped: WeightDropout | None = None,
     block: int | None = BLOCK,
+    kernel: bool = False,
 ) -> KrigingObservation:
     """Observe: precision-weighted attention and its statistics.
 
@@ -140,6 +141,8 @@ def kriging_observation(
         dropped: Dropout of the weights, see `WeightDropout`.
         block: Number of queries whose weights are held at a time, or `None`
             for all.
+        kernel: Whether a fused kernel computes it on a GPU, see
+            `softmax_moments`.
 
     Returns:
         A `KrigingObservation`.
@@ -192,6 +195,7 @@ def kriging_observation(
         differentiate=differentiate,
         dropped=dropped,
         block=block,
+        kernel=kernel,
     )
     return summarize(columns, moments, value.dtype)
 
@@ -206,6 +210,7 @@ def blockwise_estimate(
     strength: float | Tensor = 1.0,
     dropped: WeightDropout | None = None,
     block: int | None = BLOCK,
+    kernel: bool = False,
 ) -> Tensor:
     """`kriging_estimate` of `kriging_weights` that never holds all weights.
 
@@ -221,6 +226,7 @@ def blockwise_estimate(
         strength: Filter strength, the exponent of the keys' precision.
         dropped: Dropout of the weights.
         block: Number of queries whose weights are held at a time.
+        kernel: Whether a fused kernel computes it on a GPU.
 
     Returns:
         `(B, T, H, C)` in the dtype of `value`.
@@ -244,6 +250,7 @@ def blockwise_estimate(
         statistics=False,
         dropped=dropped,
         block=block,
+        kernel=kernel,
     ).estimate
 
 

@@ -7,6 +7,8 @@ from keras import ops
 from keras_bft.ops._casting import float32
 from keras_bft.ops._checks import check_heads
 from keras_bft.ops._checks import pair_mask
+from keras_bft.ops._gpu.fused_moments import fused_moments
+from keras_bft.ops._gpu.fused_moments import supports
 from keras_bft.ops._moment_plan import BLOCK
 from keras_bft.ops._moment_plan import MomentPlan
 from keras_bft.ops._moment_rows import MomentRows
@@ -58,6 +60,7 @@ def softmax_moments(
     differentiate: bool = True,
     dropped: WeightDropout | None = None,
     block: int | None = BLOCK,
+    kernel: bool = False,
 ) -> Moments:
     """Sums over keys, weighted by the softmax of the logits plus a bias.
 
@@ -89,6 +92,12 @@ def softmax_moments(
         dropped: Dropout of the weights.
         block: Number of queries whose weights are held at a time, or `None`
             for all. It is all where the lengths are not known.
+        kernel: Whether a fused kernel computes it on a GPU, in Pallas with JAX
+            and in Triton with PyTorch (extra `triton`). Experimental: it has
+            been compiled and run step by step on a CPU, and not yet on a GPU.
+            What has no kernel is computed in blocks: TensorFlow, CPUs,
+            inverted dropout, float64, lengths that are not known and more
+            than 512 channels and columns together.
 
     Returns:
         Moments in the dtype of `columns`, zero for a query that sees no key.
@@ -138,8 +147,11 @@ def softmax_moments(
         differentiate=differentiate,
         scale=None if rate is None else 1.0 / (1.0 - rate),
     )
-    plan = MomentPlan(rows, (query.shape[1], key.shape[1]), block)
-    result = plan.moments(arrays)
+    if kernel and supports(rows, arrays):
+        result = fused_moments(rows, arrays)
+    else:
+        plan = MomentPlan(rows, (query.shape[1], key.shape[1]), block)
+        result = plan.moments(arrays)
     shape = (-1, heads, length, groups, result.shape[-1])
     result = ops.transpose(ops.reshape(result, shape), (0, 2, 1, 3, 4))
     result = ops.reshape(result, (-1, length, num_heads, result.shape[-1]))

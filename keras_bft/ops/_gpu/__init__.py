@@ -1,0 +1,1 @@
+"""Fused GPU kernels of `softmax_moments`, in Pallas for JAX and in Triton."""
