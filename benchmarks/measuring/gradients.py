@@ -97,11 +97,15 @@ def _torch_step(
 ) -> tuple[Step, Callable[[], float]]:
     import torch
 
-    tensors = [torch.tensor(x, requires_grad=True) for x in inputs]
+    # Where Keras has its tensors: on the GPU, if there is one.
+    tensors = [keras.ops.convert_to_tensor(x).requires_grad_() for x in inputs]
     wanted = [*(v.value for v in model.trainable_variables), *tensors]
 
     def step() -> object:
         loss = torch.mean(torch.square(_first(model(*tensors))))
-        return torch.autograd.grad(loss, wanted, allow_unused=True)
+        found = torch.autograd.grad(loss, wanted, allow_unused=True)
+        if loss.is_cuda:
+            torch.cuda.synchronize()
+        return found
 
     return step, lambda: growth(step)

@@ -38,7 +38,7 @@ ops = keras.ops
 def small_tiles(monkeypatch):
     """Several tiles of short sequences, and no GPU where there is none."""
     monkeypatch.setattr(operands, "TILE", 16)
-    on_gpu = fused_moments._is_on_gpu(ops.zeros(1))
+    on_gpu = fused_moments.is_on_gpu(ops.zeros(1))
     monkeypatch.setattr(fused_moments, "INTERPRET", not on_gpu)
 
 
@@ -292,7 +292,7 @@ def test_what_has_no_kernel_is_left_to_blocks(monkeypatch):
     with pytest.raises(TypeError, match="not callable"):
         softmax_moments(**arrays, **options)
     monkeypatch.setattr(fused_moments, "INTERPRET", False)
-    monkeypatch.setattr(fused_moments, "_is_on_gpu", lambda _: False)
+    monkeypatch.setattr(fused_moments, "is_on_gpu", lambda _: False)
     softmax_moments(**arrays, **options)
 
 
@@ -318,7 +318,7 @@ def test_pallas_kernels_pass_through_triton(monkeypatch):
     import jax
 
     monkeypatch.setattr(fused_moments, "INTERPRET", False)
-    monkeypatch.setattr(fused_moments, "_is_on_gpu", lambda _: True)
+    monkeypatch.setattr(fused_moments, "is_on_gpu", lambda _: True)
     case = CASES["pairs"]
     arrays = case.arrays()
 

@@ -43,7 +43,7 @@ def supports(rows: MomentRows, arrays: Arrays) -> bool:
         arrays: As `MomentPlan.moments` takes it.
     """
     query, key, columns = (arrays[x] for x in ("query", "key", "columns"))
-    if not (INTERPRET or _is_on_gpu(query)) or rows.scale is not None:
+    if not (INTERPRET or is_on_gpu(query)) or rows.scale is not None:
         return False
     for x in (query, key, columns):
         if keras.backend.standardize_dtype(x.dtype) not in DTYPES:
@@ -149,7 +149,8 @@ def _operands(rows: MomentRows, arrays: Arrays, width: int) -> Operands:
     )
 
 
-def _is_on_gpu(x: Tensor) -> bool:
+def is_on_gpu(x: Tensor) -> bool:
+    """Whether a kernel may run where the tensor is."""
     backend = keras.backend.backend()
     if backend == "torch":
         return x.is_cuda
