@@ -17,6 +17,7 @@ from keras_bft.ops import softmax_moments
 from keras_bft.ops._gpu import fused_moments
 from keras_bft.ops._gpu import operands
 from keras_bft.ops._gpu.operands import Tiles
+from keras_bft.ops._moment_rows import MomentRows
 from tests.compiled import compiled
 from tests.gradients import gradient_function
 from tests.ops.arrays import normals
@@ -279,21 +280,22 @@ def test_a_layer_with_kernels_gives_what_blocks_give():
         np.testing.assert_allclose(numpy(x), numpy(y), atol=1e-5)
 
 
-def test_what_has_no_kernel_is_left_to_blocks(monkeypatch):
-    monkeypatch.setattr(fused_moments, "_kernels", None)
-    case = CASES["dropout"]
-    arrays = case.arrays()
-    options = {"causal": True, "kernel": True}
-    kept = ops.convert_to_tensor(case.masks()[1])
-    inverted = WeightDropout(kept, 0.4)
-    softmax_moments(**arrays, **options, dropped=inverted)
-    wide = np.zeros((*arrays["key"].shape[:3], 500), "float32")
-    softmax_moments(**{**arrays, "columns": wide}, **options, statistics=False)
-    with pytest.raises(TypeError, match="not callable"):
-        softmax_moments(**arrays, **options)
+def test_what_has_no_kernel(monkeypatch):
+    plain = MomentRows(1, True, True, C, True, scale=None)
+    inverted = plain._replace(scale=2.0)
+
+    def supports(rows=plain, width=C, dtype="float32"):
+        names = ("query", "key", "columns")
+        arrays = {k: ops.zeros((1, 1, 9, width), dtype) for k in names}
+        return fused_moments.supports(rows, arrays)
+
+    assert supports()
+    assert not supports(rows=inverted)
+    assert not supports(width=300)
+    assert not supports(dtype="int32")
     monkeypatch.setattr(fused_moments, "INTERPRET", False)
     monkeypatch.setattr(fused_moments, "is_on_gpu", lambda _: False)
-    softmax_moments(**arrays, **options)
+    assert not supports()
 
 
 @pytest.mark.parametrize(
