@@ -366,3 +366,23 @@ def test_padding_goes_through_the_whole_filter_finitely():
     np.testing.assert_array_equal(numpy(gain)[unseen], 0.0)
     np.testing.assert_array_equal(numpy(new_state)[unseen], state[unseen])
     assert np.all(numpy(gain)[~unseen] > 0.0)
+
+
+def test_one_prior_degree_of_freedom_is_the_default():
+    statistics = full(0.7), full(3.0), full(0.2)
+    np.testing.assert_array_equal(
+        numpy(observation_log_precision(*statistics)),
+        numpy(observation_log_precision(*statistics, prior_dof=1.0)),
+    )
+
+
+def test_each_token_is_projected_by_itself():
+    # The variances of one token are e^150 times those of the other.
+    one = np.ones((1, 2, 1, 1), "float32")
+    log_prior = np.array([0.0, -150.0], "float32").reshape(1, 2, 1, 1)
+    result = projected_observation_log_precision(
+        0.0 * one, one, log_prior, np.array([[4.0]], "float32")
+    )
+    np.testing.assert_allclose(
+        numpy(result)[0, :, 0], [-np.log(4.0), -150.0 - np.log(4.0)], rtol=1e-5
+    )

@@ -9,6 +9,7 @@ from keras_bft.ops import kalman_update
 from keras_bft.ops import log_mean_precision
 from keras_bft.ops import normalized_log_precision
 from keras_bft.ops import predict_log_precision
+from keras_bft.ops import unit_snr_log_precision
 from tests.gradients import value_and_gradients
 from tests.ops.arrays import SHAPES
 from tests.ops.arrays import assert_log_close
@@ -422,4 +423,92 @@ def test_normalized_precision_is_that_of_the_scaled_state(width):
     variance = scale / exp(log_precision) / spread[..., None] ** 2
     assert_log_close(
         normalized_log_precision(log_precision, spread, gamma), 1.0 / variance
+    )
+
+
+def test_a_norm_that_removes_a_channel_leaves_it_finite():
+    gamma = np.array([0.0, 1.0], "float32")
+    result = numpy(
+        normalized_log_precision(
+            np.zeros((1, 1, 2), "float32"), np.ones((1, 1), "float32"), gamma
+        )
+    )
+    np.testing.assert_allclose(result[0, 0], [np.log(1e12), 0.0], atol=1e-4)
+
+
+def test_one_token_takes_the_mean_variance_too():
+    # One position: its axis is as long as that of a precision of the token.
+    jacobian = np.array([0.0, 1.0, 2.0], "float32").reshape(1, 1, 3)
+    result = predict_log_precision(
+        np.zeros((1, 1, 1), "float32"), jacobian, None
+    )
+    assert_log_close(result, np.full((1, 1, 1), 3.0 / (1 + 4 + 9)))
+
+
+@pytest.mark.parametrize("widths", [(1, 4), (4, 1)])
+@pytest.mark.parametrize("length", [1, 3])
+def test_gradients_of_repeated_precisions_are_summed(widths, length):
+    rng = np.random.default_rng(15)
+    prior = log_precisions(rng, (2, length, widths[0]))
+    observed = log_precisions(rng, (2, length, widths[1]))
+    probes = normals(rng, 2, 2, length, 4)
+    state = normals(rng, 2, length, 4)
+
+    def function(prior, observed):
+        _, posterior, gain = kalman_update(state, prior, state, observed)
+        return weighted_sum(posterior, probes[0]) + weighted_sum(
+            gain, probes[1]
+        )
+
+    def expected(prior, observed):
+        total = np.exp(prior) + np.exp(observed)
+        gain = np.exp(observed) / total
+        return np.sum(np.log(total) * probes[0]) + np.sum(gain * probes[1])
+
+    assert_gradients_match(function, expected, prior, observed)
+
+
+@pytest.mark.parametrize("length", [1, 3])
+def test_gradients_of_a_token_prediction_equal_finite_differences(length):
+    rng = np.random.default_rng(16)
+    log_precision = log_precisions(rng, (2, length, 1))
+    jacobian = rng.uniform(-0.5, 2.0, size=(2, length, 4))
+    noise, probe = log_precisions(rng, (1,)), normals(rng, 2, length, 1)
+
+    def function(*arrays):
+        return weighted_sum(predict_log_precision(*arrays), probe)
+
+    def expected(log_precision, jacobian, noise):
+        factor = np.mean((1.0 + jacobian) ** 2 + 1e-6, axis=-1, keepdims=True)
+        variance = factor * np.exp(-log_precision) + np.exp(noise)
+        return -np.sum(np.log(variance) * probe)
+
+    assert_gradients_match(function, expected, log_precision, jacobian, noise)
+
+
+@pytest.mark.parametrize("width", [1, 4])
+def test_gradient_of_a_noise_for_all_channels_is_summed(width):
+    rng = np.random.default_rng(17)
+    log_precision = log_precisions(rng, (2, 3, 4))
+    noise, probe = log_precisions(rng, (width,)), normals(rng, 2, 3, 4)
+    assert_gradients_match(
+        lambda *arrays: weighted_sum(
+            predict_log_precision(arrays[0], None, arrays[1]), probe
+        ),
+        lambda log_precision, noise: (
+            -np.sum(np.log(np.exp(-log_precision) + np.exp(noise)) * probe)
+        ),
+        log_precision,
+        noise,
+    )
+
+
+def test_a_state_alone_starts_at_its_own_variance():
+    state = 3.0 * normals(np.random.default_rng(18), 2, 3, 5) + 7.0
+    expected = 1.0 / np.var(state.astype("float64"), axis=-1, keepdims=True)
+    assert_log_close(unit_snr_log_precision(state), expected)
+    zeros = np.zeros((1, 2, 4), "float16")
+    assert_log_close(unit_snr_log_precision(zeros), np.full((1, 2, 1), 1e12))
+    assert_log_close(
+        unit_snr_log_precision(zeros, 0.25), np.full((1, 2, 1), 4.0)
     )

@@ -5,6 +5,7 @@ import pytest
 from keras_bft.ops import NO_OBSERVATION
 from keras_bft.ops import SandwichObservation
 from keras_bft.ops import sandwich_observation
+from keras_bft.ops import sandwich_weights
 from keras_bft.ops.sandwich import known_keys
 from tests.gradients import gradient_function
 from tests.ops.arrays import log_precisions
@@ -360,3 +361,38 @@ def test_bad_arguments_raise():
     inputs["value"] = inputs["value"][:, :, :1]
     with pytest.raises(ValueError, match="number of heads.*Received: weights"):
         sandwich_observation(**inputs)
+
+
+@pytest.mark.parametrize("strength", [0.0, 0.5, 1.0])
+def test_weights_are_those_of_the_estimate(strength):
+    rng = np.random.default_rng(21)
+    weights = normals(rng, 2, 3, 4, 5)
+    log_precision = normals(rng, 2, 5, 6)
+    log_precision[0, 2] = NO_OBSERVATION
+    mask = rng.random((2, 4, 5)) < 0.7
+    mask[1, 0] = False
+
+    known = (
+        mask & (np.arange(5) != 2) | mask & (np.arange(2) == 1)[:, None, None]
+    )
+    power = np.exp(log_precision.astype("float64")).mean(axis=-1) ** strength
+    power = np.where(known, power[:, None], 0.0)
+    count = known.sum(axis=-1, keepdims=True)
+    mean = power.sum(axis=-1, keepdims=True) / np.maximum(count, 1)
+    relative = power / np.where(count > 0, mean, 1.0)
+    expected = np.where(known[:, None], weights * relative[:, None], 0.0)
+    arguments = {"key_log_precision": log_precision, "mask": mask}
+    result = sandwich_weights(weights, strength=strength, **arguments)
+    np.testing.assert_allclose(numpy(result), expected, atol=1e-5)
+    if strength == 1.0:
+        default = numpy(sandwich_weights(weights, **arguments))
+        np.testing.assert_array_equal(default, numpy(result))
+
+
+def test_without_precisions_weights_are_hidden_or_as_they_are():
+    weights = normals(np.random.default_rng(22), 1, 2, 3, 4)
+    np.testing.assert_array_equal(numpy(sandwich_weights(weights)), weights)
+    mask = np.array([[[True, False, True, True]]])
+    hidden = numpy(sandwich_weights(weights.astype("float16"), mask=mask))
+    assert hidden.dtype == "float32"
+    np.testing.assert_allclose(hidden, weights * mask[:, None], rtol=1e-3)

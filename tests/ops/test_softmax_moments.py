@@ -186,6 +186,27 @@ def test_the_estimate_alone(inverted):
         np.testing.assert_allclose(x, y, atol=1e-5)
 
 
+@pytest.mark.parametrize("strength", [0.0, 0.4, 1.0])
+@pytest.mark.parametrize("per_head", [False, True])
+def test_the_estimate_alone_weighs_keys_and_hides_them(strength, per_head):
+    arrays = make_arrays()
+    query, key, value = (arrays[name] for name in ("query", "key", "value"))
+    rng = np.random.default_rng(6)
+    shape = key.shape[:3] if per_head else key.shape[:2]
+    precision = normals(rng, *shape)
+    mask = rng.random((B, T, key.shape[1])) < 0.7
+    weights = kriging_weights(query, key, precision, mask, strength=strength)
+    expected = numpy(kriging_estimate(weights, value))
+    arguments = {"mean_log_precision": precision, "mask": mask, "block": BLOCK}
+    result = blockwise_estimate(
+        query, key, value, strength=strength, **arguments
+    )
+    np.testing.assert_allclose(numpy(result), expected, atol=1e-5)
+    if strength == 1.0:
+        default = blockwise_estimate(query, key, value, **arguments)
+        np.testing.assert_array_equal(numpy(default), numpy(result))
+
+
 def test_half_precision_sums_stay_near():
     arrays = make_arrays()
     query, key, value = (arrays[name] for name in ("query", "key", "value"))

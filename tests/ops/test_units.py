@@ -168,3 +168,20 @@ def test_extremes_and_dead_heads_stay_finite():
             )
             assert np.isfinite(value)
             assert all(np.all(np.isfinite(gradient)) for gradient in gradients)
+
+
+def test_one_key_says_nothing_of_the_precision_of_another():
+    # The variances of one key are e^200 times those of the other.
+    rng = np.random.default_rng(9)
+    log_precision = log_precisions(rng, (1, 2, 4))
+    kernel = normals(rng, 4, 2, 3)
+    alone = numpy(head_log_precision(log_precision[:, :1], kernel))
+    log_precision[:, 1] -= 200.0
+    both = numpy(head_log_precision(log_precision, kernel))
+    np.testing.assert_allclose(both[:, :1], alone, rtol=1e-5)
+
+
+def test_a_head_that_reads_no_channel_has_the_mean_variance():
+    log_precision = -np.log([[[1.0, 2.0, 6.0]]]).astype("float32")
+    result = numpy(head_log_precision(log_precision, np.zeros((3, 2, 4))))
+    np.testing.assert_allclose(result[0, 0], -np.log([3.0, 3.0]), rtol=1e-5)
