@@ -7,88 +7,12 @@ tiles of the other. Arrays are contiguous, `(heads, rows or keys, width)`.
 import triton
 import triton.language as tl
 
-from keras_bft.ops import _moment_rows
-
-MASKED = tl.constexpr(_moment_rows.MASKED)
-
-
-@triton.jit
-def _load(
-    matrix: tl.tensor,
-    row: tl.tensor,
-    rows: tl.tensor,
-    width: tl.tensor,
-    START: tl.constexpr,
-    SIZE: tl.constexpr,
-) -> tl.tensor:
-    """Columns of some rows of a matrix, zero outside of it."""
-    column = START + tl.arange(0, SIZE)[None, :]
-    inside = (row[:, None] < rows) & (column < width)
-    at = matrix + row[:, None] * width + column
-    return tl.load(at, mask=inside, other=0.0)
-
-
-@triton.jit
-def _store(
-    matrix: tl.tensor,
-    values: tl.tensor,
-    row: tl.tensor,
-    rows: tl.tensor,
-    width: tl.tensor,
-    START: tl.constexpr,
-    SIZE: tl.constexpr,
-) -> None:
-    column = START + tl.arange(0, SIZE)[None, :]
-    inside = (row[:, None] < rows) & (column < width)
-    at = matrix + row[:, None] * width + column
-    tl.store(at, values.to(matrix.dtype.element_ty), mask=inside)
-
-
-@triton.jit
-def _masked(
-    logits: tl.tensor,
-    row: tl.tensor,
-    key: tl.tensor,
-    rows: tl.tensor,
-    keys: tl.tensor,
-    visible: tl.tensor,
-    VISIBLE: tl.constexpr,
-    GROUPS: tl.constexpr,
-) -> tl.tensor:
-    """Logits, `MASKED` where the row may not see the key.
-
-    Rows and keys are index columns and rows, either way round.
-    """
-    if VISIBLE:
-        inside = (row < rows) & (key < keys)
-        at = visible + row.to(tl.int64) * keys + key
-        seen = tl.load(at, mask=inside, other=0)
-        logits = tl.where(seen != 0, logits, MASKED)
-    if GROUPS > 0:
-        logits = tl.where(row // GROUPS >= key, logits, MASKED)
-    return logits
-
-
-@triton.jit
-def _visible_of_head(
-    visible: tl.tensor,
-    head: tl.tensor,
-    heads: tl.tensor,
-    batch_stride: tl.tensor,
-    head_stride: tl.tensor,
-) -> tl.tensor:
-    return visible + head // heads * batch_stride + head % heads * head_stride
-
-
-@triton.jit
-def _end_of_keys(
-    block: tl.tensor, keys: tl.tensor, GROUPS: tl.constexpr, ROWS: tl.constexpr
-) -> tl.tensor:
-    """The key after the last one that a tile of rows may see."""
-    end = keys
-    if GROUPS > 0:
-        end = tl.minimum(keys, ((block + 1) * ROWS - 1) // GROUPS + 1)
-    return end
+from keras_bft.ops._gpu.triton_tiles import MASKED
+from keras_bft.ops._gpu.triton_tiles import end_of_keys
+from keras_bft.ops._gpu.triton_tiles import load
+from keras_bft.ops._gpu.triton_tiles import masked
+from keras_bft.ops._gpu.triton_tiles import store
+from keras_bft.ops._gpu.triton_tiles import visible_of_head
 
 
 @triton.jit
@@ -126,21 +50,21 @@ def forward(
     key += head * keys * channels
     columns += head * keys * width
     bias += head * keys
-    visible = _visible_of_head(visible, head, heads, batch_stride, head_stride)
-    q = _load(query + head * rows * channels, row, rows, channels, 0, CHANNELS)
+    visible = visible_of_head(visible, head, heads, batch_stride, head_stride)
+    q = load(query + head * rows * channels, row, rows, channels, 0, CHANNELS)
     top = tl.full([ROWS], MASKED, tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     squared = tl.zeros([ROWS], tl.float32)
     first = tl.zeros([ROWS, FIRST], tl.float32)
     if REST > 0:
         rest = tl.zeros([ROWS, REST], tl.float32)
-    for start in range(0, _end_of_keys(block, keys, GROUPS, ROWS), KEYS):
+    for start in range(0, end_of_keys(block, keys, GROUPS, ROWS), KEYS):
         at = start + tl.arange(0, KEYS)
-        k = _load(key, at, keys, channels, 0, CHANNELS)
-        x = _load(columns, at, keys, width, 0, FIRST)
+        k = load(key, at, keys, channels, 0, CHANNELS)
+        x = load(columns, at, keys, width, 0, FIRST)
         added = tl.load(bias + at, mask=at < keys, other=MASKED)
         logits = tl.dot(q, tl.trans(k), input_precision=PRECISION)
-        logits = _masked(
+        logits = masked(
             logits + added[None, :],
             row[:, None],
             at[None, :],
@@ -159,7 +83,7 @@ def forward(
         first = first * shrink[:, None]
         first = tl.dot(low, x, first, input_precision=PRECISION)
         if REST > 0:
-            x = _load(columns, at, keys, width, FIRST, REST)
+            x = load(columns, at, keys, width, FIRST, REST)
             rest = rest * shrink[:, None]
             rest = tl.dot(low, x, rest, input_precision=PRECISION)
         top = higher
@@ -173,9 +97,9 @@ def forward(
     tl.store(squares + at, squared, mask=row < rows)
     sums += head * rows * width
     inverse = inverse[:, None]
-    _store(sums, first * inverse, row, rows, width, 0, FIRST)
+    store(sums, first * inverse, row, rows, width, 0, FIRST)
     if REST > 0:
-        _store(sums, rest * inverse, row, rows, width, FIRST, REST)
+        store(sums, rest * inverse, row, rows, width, FIRST, REST)
 
 
 @triton.jit
@@ -215,23 +139,23 @@ def gradient_of_rows(
     columns += head * keys * width
     bias += head * keys
     slope += head * rows * width
-    visible = _visible_of_head(visible, head, heads, batch_stride, head_stride)
-    q = _load(query + head * rows * channels, row, rows, channels, 0, CHANNELS)
-    of_first = _load(slope, row, rows, width, 0, FIRST)
+    visible = visible_of_head(visible, head, heads, batch_stride, head_stride)
+    q = load(query + head * rows * channels, row, rows, channels, 0, CHANNELS)
+    of_first = load(slope, row, rows, width, 0, FIRST)
     if REST > 0:
-        of_rest = _load(slope, row, rows, width, FIRST, REST)
+        of_rest = load(slope, row, rows, width, FIRST, REST)
     of_row = head * rows + row
     total = tl.load(log_total + of_row, mask=row < rows, other=-MASKED)
     middle = tl.load(mean + of_row, mask=row < rows, other=0.0)
     twice = tl.load(twice_squares + of_row, mask=row < rows, other=0.0)
     result = tl.zeros([ROWS, CHANNELS], tl.float32)
-    for start in range(0, _end_of_keys(block, keys, GROUPS, ROWS), KEYS):
+    for start in range(0, end_of_keys(block, keys, GROUPS, ROWS), KEYS):
         at = start + tl.arange(0, KEYS)
-        k = _load(key, at, keys, channels, 0, CHANNELS)
-        x = _load(columns, at, keys, width, 0, FIRST)
+        k = load(key, at, keys, channels, 0, CHANNELS)
+        x = load(columns, at, keys, width, 0, FIRST)
         added = tl.load(bias + at, mask=at < keys, other=MASKED)
         logits = tl.dot(q, tl.trans(k), input_precision=PRECISION)
-        logits = _masked(
+        logits = masked(
             logits + added[None, :],
             row[:, None],
             at[None, :],
@@ -244,7 +168,7 @@ def gradient_of_rows(
         weights = tl.exp(logits - total[:, None])
         slopes = tl.dot(of_first, tl.trans(x), input_precision=PRECISION)
         if REST > 0:
-            x = _load(columns, at, keys, width, FIRST, REST)
+            x = load(columns, at, keys, width, FIRST, REST)
             slopes = tl.dot(
                 of_rest, tl.trans(x), slopes, input_precision=PRECISION
             )
@@ -253,7 +177,7 @@ def gradient_of_rows(
         low = of_logits.to(k.dtype)
         result = tl.dot(low, k, result, input_precision=PRECISION)
     of_query += head * rows * channels
-    _store(of_query, result, row, rows, channels, 0, CHANNELS)
+    store(of_query, result, row, rows, channels, 0, CHANNELS)
 
 
 @triton.jit
@@ -298,11 +222,11 @@ def gradient_of_keys(
     query += head * rows * channels
     slope += head * rows * width
     columns += head * keys * width
-    visible = _visible_of_head(visible, head, heads, batch_stride, head_stride)
-    k = _load(key + head * keys * channels, at, keys, channels, 0, CHANNELS)
-    x_first = _load(columns, at, keys, width, 0, FIRST)
+    visible = visible_of_head(visible, head, heads, batch_stride, head_stride)
+    k = load(key + head * keys * channels, at, keys, channels, 0, CHANNELS)
+    x_first = load(columns, at, keys, width, 0, FIRST)
     if REST > 0:
-        x_rest = _load(columns, at, keys, width, FIRST, REST)
+        x_rest = load(columns, at, keys, width, FIRST, REST)
         rest = tl.zeros([KEYS, REST], tl.float32)
     added = tl.load(bias + head * keys + at, mask=at < keys, other=MASKED)
     first = tl.zeros([KEYS, FIRST], tl.float32)
@@ -313,14 +237,14 @@ def gradient_of_keys(
         begin = block * KEYS * GROUPS // ROWS * ROWS
     for start in range(begin, rows, ROWS):
         row = start + tl.arange(0, ROWS)
-        q = _load(query, row, rows, channels, 0, CHANNELS)
-        of_first = _load(slope, row, rows, width, 0, FIRST)
+        q = load(query, row, rows, channels, 0, CHANNELS)
+        of_first = load(slope, row, rows, width, 0, FIRST)
         of_row = head * rows + row
         total = tl.load(log_total + of_row, mask=row < rows, other=-MASKED)
         middle = tl.load(mean + of_row, mask=row < rows, other=0.0)
         twice = tl.load(twice_squares + of_row, mask=row < rows, other=0.0)
         logits = tl.dot(k, tl.trans(q), input_precision=PRECISION)
-        logits = _masked(
+        logits = masked(
             logits + added[:, None],
             row[None, :],
             at[:, None],
@@ -335,7 +259,7 @@ def gradient_of_keys(
         first = tl.dot(low, of_first, first, input_precision=PRECISION)
         slopes = tl.dot(x_first, tl.trans(of_first), input_precision=PRECISION)
         if REST > 0:
-            of_rest = _load(slope, row, rows, width, FIRST, REST)
+            of_rest = load(slope, row, rows, width, FIRST, REST)
             rest = tl.dot(low, of_rest, rest, input_precision=PRECISION)
             slopes = tl.dot(
                 x_rest, tl.trans(of_rest), slopes, input_precision=PRECISION
@@ -346,9 +270,9 @@ def gradient_of_keys(
         low = of_logits.to(q.dtype)
         result = tl.dot(low, q, result, input_precision=PRECISION)
     of_key += head * keys * channels
-    _store(of_key, result, at, keys, channels, 0, CHANNELS)
+    store(of_key, result, at, keys, channels, 0, CHANNELS)
     of_columns += head * keys * width
-    _store(of_columns, first, at, keys, width, 0, FIRST)
+    store(of_columns, first, at, keys, width, 0, FIRST)
     if REST > 0:
-        _store(of_columns, rest, at, keys, width, FIRST, REST)
+        store(of_columns, rest, at, keys, width, FIRST, REST)
     tl.store(of_bias + head * keys + at, total_slope, mask=at < keys)
