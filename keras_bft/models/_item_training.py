@@ -10,12 +10,13 @@ from keras_bft.data import SequenceDataset
 from keras_bft.layers import ItemEncoder
 from keras_bft.losses import FullSoftmax
 from keras_bft.losses import ItemLoss
+from keras_bft.models._compile_config import PortableCompilation
 from keras_bft.models._export import ExportableModel
 from keras_bft.models._histories import check_ids
 from keras_bft.typing import Tensor
 
 
-class ItemTraining(ExportableModel):
+class ItemTraining(PortableCompilation, ExportableModel):
     """The part of a recommender that trains it.
 
     A subclass has the item table, and states that are scored against it.
@@ -60,25 +61,7 @@ class ItemTraining(ExportableModel):
                 "`loss` must be one of `keras_bft.losses`, which score states "
                 f"against the item table. Received: loss={loss!r}"
             )
-        self._jit_compile_argument = kwargs.get("jit_compile", "auto")
         super().compile(optimizer=optimizer, loss=loss, **kwargs)
-
-    def get_compile_config(self) -> dict[str, Any]:
-        """Returns the compile arguments, `jit_compile` as it was given.
-
-        Keras keeps what `"auto"` came to on this backend. A model saved on
-        JAX would then compile on torch too, which takes minutes.
-        """
-        config: dict[str, Any] = super().get_compile_config()
-        if config:
-            config["jit_compile"] = self._jit_compile_argument
-        return config
-
-    def compile_from_config(self, config: dict[str, Any]) -> None:
-        """Compiles a loaded model as it was compiled when saved."""
-        self.compile(**keras.saving.deserialize_keras_object(config))
-        if self.built:
-            self.optimizer.build(self.trainable_variables)
 
     def compute_loss(
         self,

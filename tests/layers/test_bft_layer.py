@@ -4,7 +4,6 @@ import keras
 import numpy as np
 import pytest
 
-import keras_bft
 from keras_bft.layers import BFTLayer
 from keras_bft.layers import GatedAttention
 from tests.layers.filter_checks import check_drop_in_training
@@ -572,19 +571,3 @@ def test_wrong_arguments_raise(name, value):
     arguments = {"num_heads": 2, "feed_forward_dim": 6, name: value}
     with pytest.raises(ValueError, match=f"`{name}` must.*Received: {name}="):
         BFTLayer(**arguments)
-
-
-@pytest.mark.parametrize(
-    "layer",
-    [
-        keras_bft.layers.BFTLayer(2, 16),
-        keras_bft.layers.BFTHSTULayer(2, 16),
-        keras_bft.layers.PrecisionFeedForward(6),
-        keras_bft.layers.KalmanResidual(),
-    ],
-    ids=lambda layer: type(layer).__name__,
-)
-def test_state_and_log_precision_in_a_list_are_refused(layer):
-    state = np.ones((1, 3, 8), "float32")
-    with pytest.raises(ValueError, match="are two arguments.*list of length"):
-        layer([state, state])

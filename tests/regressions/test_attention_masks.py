@@ -11,6 +11,7 @@ from keras_bft.layers import BFTAttention
 from keras_bft.layers import BFTHSTULayer
 from keras_bft.layers import BFTLayer
 from keras_bft.layers import GatedAttention
+from keras_bft.layers import KalmanResidual
 from keras_bft.layers._trace import listening
 from tests.layers.layer_checks import arrays
 from tests.layers.layer_checks import normal
@@ -84,11 +85,12 @@ def test_masks_survive_lists_of_inputs_and_a_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "layer", [BFTLayer(2, 6), BFTAttention(2), BFTHSTULayer(2, T)]
+    "layer",
+    [BFTLayer(2, 6), BFTAttention(2), BFTHSTULayer(2, T), KalmanResidual()],
 )
 def test_a_state_and_its_precision_in_a_list_are_refused(layer):
     # A list of masks would come with it, and none would be the state's.
-    with pytest.raises(TypeError):
+    with pytest.raises(ValueError, match="two arguments.*list of length 2"):
         layer([keras.Input((T, D)), keras.Input((T, D))])
 
 

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_bft.models._compile_config import PortableCompilation
 from keras_bft.models.llama.backbone import BFTLlamaBackbone
 from keras_bft.models.llama.calibration import calibrate
 from keras_bft.models.llama.conversion import export_checkpoint
@@ -19,7 +20,7 @@ from keras_bft.models.llama.scoring import score_tokens
 
 
 @keras.saving.register_keras_serializable(package="keras_bft")
-class BFTLlamaCausalLM(CachedGeneration):
+class BFTLlamaCausalLM(PortableCompilation, CachedGeneration):
     """Llama language model that knows how reliable each token is.
 
     A `keras_hub.models.CausalLM`: `fit`, `generate`, samplers, presets, LoRA
@@ -114,6 +115,15 @@ class BFTLlamaCausalLM(CachedGeneration):
                 folder, sequence_length=sequence_length
             )
         return cls(backbone, **rest)
+
+    def get_compile_config(self) -> dict[str, Any]:
+        """Returns the compile arguments and the sampler, for any backend."""
+        config = super().get_compile_config()
+        if config:
+            config["sampler"] = keras.saving.serialize_keras_object(
+                self.sampler
+            )
+        return config
 
     def export_to_transformers(self, path: str | Path) -> None:
         """Writes a folder that transformers loads.
