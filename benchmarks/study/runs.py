@@ -1,6 +1,7 @@
 """One training run: resumable, and recorded in a folder of its own."""
 
 import dataclasses
+import functools
 import json
 import statistics
 import sys
@@ -229,8 +230,13 @@ def run(
     model = build(name, data, seed, settings)
     rate = options.get("precision_rate")
     values = train(model, data, seed, folder, settings, rate)
+    scorer = model
+    if "predictive" in options:
+        scorer = functools.partial(
+            model.score, predictive=options["predictive"]
+        )
     ranking = keras_bft.evaluation.rank_targets(
-        model,
+        scorer,
         split.test_histories,
         split.test_targets,
         filter_seen=settings.filter_seen,

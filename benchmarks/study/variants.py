@@ -31,9 +31,10 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "plug-in": {"layer_options": {"differentiate_statistics": False}},
     "light": {"form": "light"},
     "no-units": {"carry_units": False},
-    # No arguments of the models: `make_model` and the training read them.
+    # No arguments of the models: `make_model` and the run read them.
     "prior-counts": {"prior_counts": True},
     "fast-precisions": {"precision_rate": 10.0},
+    "mean-field": {"predictive": "mean_field"},
 }
 OPTIONS: dict[str, dict[str, Any]] = {
     **ABLATIONS,
@@ -41,6 +42,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "renormalized": {"dropout_mode": "renormalized"},
     "unscaled": {"scale_embeddings": False},
     "strength-learned": {"trainable_strength": True},
+    "layers-4": {"num_layers": 4},
     # Of HSTU, for data with timestamps.
     "times": {"num_time_buckets": 128},
 }
@@ -128,6 +130,7 @@ def make_model(
     bayesian, backbone, variant = parse_variant(name)
     prior_counts = variant.pop("prior_counts", False)
     variant.pop("precision_rate", None)
+    variant.pop("predictive", None)
     model = BACKBONES[backbone](
         len(item_counts) - 1,
         max_length=max_length,

@@ -150,3 +150,25 @@ def test_the_mask_rates_are_settings_of_bert4rec_alone(load):
     assert grid.of_model("bert4rec")["mask_rate"] == 0.6
     assert grid.of_model("bert4rec")["last_rate"] == 0.1
     assert not {"mask_rate", "last_rate"} & set(grid.of_model("sasrec"))
+
+
+@pytest.mark.any_backend
+def test_a_variant_is_ranked_by_its_predictive_distribution(
+    load, tmp_path, monkeypatch
+):
+    runs = load("study.runs")
+    settings = load("study.settings")
+    arguments = settings.parse_arguments(["--quick", "--output", str(tmp_path)])
+    [point] = settings.make_grid(arguments)
+    data = runs.Dataset.read(None, quick=True)
+    asked = []
+    score = runs.keras_bft.models.SASRec.score
+
+    def listen(self, *args, **kwargs):
+        asked.append(kwargs.get("predictive", "mean"))
+        return score(self, *args, **kwargs)
+
+    monkeypatch.setattr(runs.keras_bft.models.SASRec, "score", listen)
+    name = "bft-sasrec:light:mean-field"
+    runs.run(name, data, 0, point, tmp_path)
+    assert asked[-1] == "mean_field" and "mean" in asked
