@@ -396,3 +396,19 @@ def test_without_precisions_weights_are_hidden_or_as_they_are():
     hidden = numpy(sandwich_weights(weights.astype("float16"), mask=mask))
     assert hidden.dtype == "float32"
     np.testing.assert_allclose(hidden, weights * mask[:, None], rtol=1e-3)
+
+
+def test_without_precisions_each_value_has_a_variance_of_one():
+    rng = np.random.default_rng(23)
+    weights, value = normals(rng, 2, 3, 4, 5), normals(rng, 2, 5, 3, 2)
+    observed = sandwich_observation(weights, value)
+    expected = sandwich_observation(
+        weights, value, value_log_precision=np.zeros((2, 5, 3), "float32")
+    )
+    for x, y in zip(observed, expected, strict=True):
+        np.testing.assert_allclose(numpy(x), numpy(y), rtol=1e-5)
+    centered = value - value.mean(axis=1, keepdims=True)
+    squares = np.square(weights.astype("float64"))
+    spread = np.einsum("bhts,bshc->bthc", squares, centered**2)
+    prior = squares.sum(axis=-1).transpose(0, 2, 1)[..., None] / 5
+    np.testing.assert_allclose(numpy(observed[1]), spread + prior, rtol=1e-4)
