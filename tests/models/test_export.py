@@ -117,6 +117,8 @@ def test_a_server_computes_what_the_model_does(format, tmp_path):
     for package in NEEDS.get(format, []):
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"needs {package}")
+    if format == "openvino" and sys.version_info >= (3, 13):
+        pytest.skip("OpenVINO runs `del` in `exec`, which Python 3.13 refuses")
     wanted = {}
     for kind in CASES[format]:
         model = make(kind)
