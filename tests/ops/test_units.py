@@ -182,6 +182,7 @@ def test_one_key_says_nothing_of_the_precision_of_another():
 
 
 def test_a_head_that_reads_no_channel_has_the_mean_variance():
+    kernel = np.zeros((3, 2, 4), "float32")
     log_precision = -np.log([[[1.0, 2.0, 6.0]]]).astype("float32")
-    result = numpy(head_log_precision(log_precision, np.zeros((3, 2, 4))))
+    result = numpy(head_log_precision(log_precision, kernel))
     np.testing.assert_allclose(result[0, 0], -np.log([3.0, 3.0]), rtol=1e-5)
