@@ -75,6 +75,6 @@ def _torch(function: Callable[..., Any]) -> ValueAndGradients:
         gradients = torch.autograd.grad(
             value, tensors, allow_unused=True, materialize_grads=True
         )
-        return value.item(), [g.cpu().numpy() for g in gradients]
+        return value.item(), [g.detach().cpu().numpy() for g in gradients]
 
     return call
