@@ -230,12 +230,19 @@ class Interactions:
             List of int32 arrays of shape `(length,)`.
 
         Raises:
-            ValueError: If an id is not one of `item_ids`.
+            ValueError: If an id is not one of `item_ids`, or a history is
+                one id.
         """
         code_of = self._code_of
         unknown: dict[Any, None] = {}
         encoded = []
         for history in histories:
+            if isinstance(history, str) or not isinstance(history, Iterable):
+                raise ValueError(
+                    "`histories` must hold a history of item ids for each "
+                    "user, such as [['a', 'b'], ['c']]. "
+                    f"Received: a history {history!r}"
+                )
             items = list(history)
             codes = [code_of.get(item_id, 0) for item_id in items]
             if 0 in codes:

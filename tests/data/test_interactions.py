@@ -132,6 +132,13 @@ def test_encode_names_unknown_ids():
         interactions.encode([[30, 99], ["tea", 20, 99]])
 
 
+@pytest.mark.parametrize("histories", [["tea", "milk"], [30, 20], "tea"])
+def test_encode_wants_a_history_for_each_user(histories):
+    interactions = from_pairs([(0, 3), (0, 2), (1, 3)])
+    with pytest.raises(ValueError, match="a history of item ids for each user"):
+        interactions.encode(histories)
+
+
 @pytest.mark.parametrize("codes", [[0], [3], [-1], [1.5]])
 def test_decode_refuses_what_is_no_code(codes):
     interactions = from_pairs([(0, 3), (0, 2), (1, 3)])
