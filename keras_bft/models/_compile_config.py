@@ -35,7 +35,7 @@ class PortableCompilation:
         config: dict[str, Any] = portable(given)
         if config:
             config["jit_compile"] = self._jit_compile_argument
-            config["build_optimizer"] = bool(self.optimizer.built)
+            config["build_optimizer"] = getattr(self.optimizer, "built", False)
         return config
 
     def compile_from_config(self, config: dict[str, Any]) -> None:

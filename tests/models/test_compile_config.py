@@ -69,6 +69,16 @@ def test_no_backend_is_written_down(name, tmp_path):
         assert loaded.sampler.p == 0.25
 
 
+def test_a_decoder_without_an_optimizer_is_saved(tmp_path):
+    pytest.importorskip("keras_hub")
+    model = MODELS["llama"]()
+    model.compile(optimizer=None, sampler="greedy")
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert loaded.optimizer is None
+    assert type(loaded.sampler) is type(model.sampler)
+
+
 # Its optimizer has no weights, which later versions note.
 @pytest.mark.filterwarnings("ignore:Skipping variable loading")
 def test_what_torch_wrote_before_loads_without_it(no_torch_optimizers):
