@@ -85,11 +85,7 @@ def make_data(
 ) -> tuple[Dataset, SyntheticInteractions]:
     """Clicks of a seed, and what is known of them."""
     made_up = keras_bft.data.synthetic_interactions(users, items, seed=seed)
-    interactions = made_up.interactions
-    split = keras_bft.data.leave_one_out(
-        interactions.sequences(), interactions.sequence_timestamps()
-    )
-    return Dataset(f"synthetic{seed}", interactions, split), made_up
+    return Dataset.of(f"synthetic{seed}", made_up.interactions), made_up
 
 
 def of_items(

@@ -47,6 +47,11 @@ class Dataset:
             size = {"num_users": 60, "num_items": 30} if quick else {}
             made_up = keras_bft.data.synthetic_interactions(**size)
             name, interactions = "synthetic", made_up.interactions
+        return cls.of(name, interactions)
+
+    @classmethod
+    def of(cls, name: str, interactions: Interactions) -> "Dataset":
+        """Splits interactions."""
         split = keras_bft.data.leave_one_out(
             interactions.sequences(), interactions.sequence_timestamps()
         )
