@@ -1,5 +1,6 @@
 """Bayesian Filtering Transformers for Keras 3."""
 
+from keras_bft import _backend as _backend  # First: it reports what is missing.
 from keras_bft import data
 from keras_bft import diagnostics
 from keras_bft import evaluation

@@ -47,7 +47,14 @@ MAY_IMPORT = {
     "models": {"data", "evaluation", "layers", "losses", "ops"},
     "training": {"diagnostics", "layers"},
 }
-SHARED = {"_extras", "_json_files", "_packed_files", "_version", "typing"}
+SHARED = {
+    "_backend",
+    "_extras",
+    "_json_files",
+    "_packed_files",
+    "_version",
+    "typing",
+}
 
 
 def run_without(modules, code):
@@ -132,6 +139,20 @@ def test_imports_with_nothing_but_keras_and_the_chosen_backend():
         "import keras_bft, keras\nprint(keras.backend.backend())",
     )
     assert output[-1] == backend
+
+
+def test_a_missing_backend_is_named():
+    backend = keras.backend.backend()
+    output = run_without(
+        {backend},
+        "try:\n    import keras_bft\n"
+        "except ModuleNotFoundError as error:\n"
+        "    print(error, error.name, sep='\\n')",
+    )
+    assert output[-1] == backend
+    text = " ".join(output)
+    assert f"runs on {backend}, which is not installed" in text
+    assert f"Received: KERAS_BACKEND='{backend}'" in text
 
 
 def test_importing_adds_no_module_of_another_package():

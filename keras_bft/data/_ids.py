@@ -11,6 +11,7 @@ import numpy as np
 INT64_MIN = -(2**63)
 INT64_MAX = 2**63 - 1
 _INTEGER = re.compile(r"0|-?[1-9][0-9]*")
+_WHOLE_FLOAT = re.compile(r"(0|-?[1-9][0-9]*)\.0")
 
 # Names the place of a row for an error: `"line 7"` or `"row 6"`.
 RowName = Callable[[int], str]
@@ -29,8 +30,8 @@ def factorize(
     """Codes the ids of a column in the order of their first appearance.
 
     Args:
-        values: Ids, shape `(N,)`: integers, strings or anything hashable.
-            Floats without a fraction count as integers.
+        values: Ids, shape `(N,)`: integers, strings or anything hashable. An
+            array of floats must hold whole numbers, which become integers.
         column: Name of the column, for errors.
         name_row: Names the place of a row, for errors.
 
@@ -39,7 +40,8 @@ def factorize(
         for, int64 if all are integers and an object array otherwise.
 
     Raises:
-        ValueError: If an id is missing, not finite or beyond int64.
+        ValueError: If an id is missing, not finite, beyond int64, or a float
+            with a fraction or beyond 2^53.
         TypeError: If an id is not hashable.
     """
     if isinstance(values, np.ndarray) and values.dtype.kind == "f":
@@ -97,7 +99,8 @@ def parse_text_ids(
     """Ids read from a text file as integers, where all are written as such.
 
     Text that an integer would not give back, such as `"007"`, stays text, and
-    with it the whole column.
+    with it the whole column. So do floats, unless all are written as whole
+    ones, `"7.0"`, as pandas writes the integers of a column with a gap.
 
     Args:
         codes: Code of each row, shape `(N,)`.
@@ -115,6 +118,8 @@ def parse_text_ids(
         if text == "" or text.lower() == "nan":
             row = int(np.argmax(codes == code))
             raise _bad_id(text, column, name_row(row), "is missing")
+    if all(_WHOLE_FLOAT.fullmatch(text) for text in ids):
+        ids = np.array([text[:-2] for text in ids], dtype=object)
     if not all(_INTEGER.fullmatch(text) for text in ids):
         return ids
     for code, text in enumerate(ids):
@@ -137,9 +142,15 @@ def _integral_floats(
     _check_rows(np.isinf(values), values, column, name_row, "is not finite")
     # Beyond 2^53 neighbouring integers share one float64.
     exact = np.abs(values) <= 2.0**53
-    if np.all(exact & (values == np.floor(values))):
-        return values.astype(np.int64)
-    return values.astype(object)
+    _check_rows(
+        ~exact | (values != np.floor(values)),
+        values,
+        column,
+        name_row,
+        "is a float that stands for no integer (is it the right column? Ids "
+        "of that kind may be strings)",
+    )
+    return values.astype(np.int64)
 
 
 def _check_rows(

@@ -1,6 +1,8 @@
 """Times of a column as numbers that sort."""
 
 import operator
+from datetime import UTC
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -15,24 +17,27 @@ def parse_times(values: Any, column: str, name_row: RowName) -> np.ndarray:
 
     Args:
         values: NumPy array of numbers, datetimes or objects, or list of text,
-            shape `(N,)`.
+            shape `(N,)`. Text may hold ISO 8601 datetimes.
         column: Name of the column, for errors.
         name_row: Names the place of a row, for errors.
 
     Returns:
         Times of shape `(N,)`: int64 where all are integers, else float64.
-        Datetimes become integers in their own unit since 1970.
+        Datetimes become seconds since 1970, in UTC where they name no zone.
 
     Raises:
-        ValueError: If a time is no number, not finite or beyond int64.
+        ValueError: If a time is neither a number nor a datetime, not finite
+            or beyond int64, or some datetimes name a zone and others do not.
     """
     kind = values.dtype.kind if isinstance(values, np.ndarray) else "O"
     if kind == "M":
-        return values.astype(np.int64)
+        return _seconds(values)
     if kind == "i":
         return values.astype(np.int64)
     if kind == "O":
         _check_no_underscore(values, column, name_row)
+        if len(values) and _datetime(values[0]) is not None:
+            return _seconds(_datetimes(values, column, name_row))
     times = values if kind == "f" else _integers(values, column, name_row)
     if times is None:
         times = _floats(values, column, name_row)
@@ -49,6 +54,49 @@ def _check_no_underscore(values: Any, column: str, name_row: RowName) -> None:
     for row, value in enumerate(values):
         if isinstance(value, str) and "_" in value:
             raise _bad_time(value, column, name_row(row))
+
+
+def _seconds(times: np.ndarray) -> np.ndarray:
+    """Datetimes as seconds since 1970, int64 if none has a fraction."""
+    whole = times.astype("datetime64[s]")
+    seconds = whole.astype(np.int64)
+    if np.array_equal(whole, times):
+        return seconds
+    fraction: np.ndarray = (times - whole) / np.timedelta64(1, "s")
+    return seconds + fraction
+
+
+def _datetime(value: Any) -> datetime | None:
+    """The datetime that a value is or is written as, in ISO 8601."""
+    if isinstance(value, str):
+        # Without the hyphens a date is a number, and was one in the source.
+        if "-" not in value[1:]:
+            return None
+        try:
+            return datetime.fromisoformat(value.strip())
+        except ValueError:
+            return None
+    return value if isinstance(value, datetime) else None
+
+
+def _datetimes(values: Any, column: str, name_row: RowName) -> np.ndarray:
+    times = np.empty(len(values), "datetime64[us]")
+    first = None
+    for row, value in enumerate(values):
+        time = _datetime(value)
+        if time is None:
+            raise _bad_time(value, column, name_row(row))
+        first = time if first is None else first
+        if (time.tzinfo is None) != (first.tzinfo is None):
+            raise ValueError(
+                f"Datetimes must all name their zone, or none, but column "
+                f"{column!r} has both, the first such in {name_row(row)}. "
+                f"Received: {value!r:.80}"
+            )
+        if time.tzinfo is not None:
+            time = time.astimezone(UTC).replace(tzinfo=None)
+        times[row] = time
+    return times
 
 
 def _integers(values: Any, column: str, name_row: RowName) -> np.ndarray | None:
@@ -78,8 +126,9 @@ def _floats(values: Any, column: str, name_row: RowName) -> np.ndarray:
 
 def _bad_time(value: Any, column: str, place: str) -> ValueError:
     return ValueError(
-        f"Times must be finite numbers within int64 or, in a DataFrame, "
-        f"datetimes, but column {column!r} has another value in {place}. "
+        "Times must all be finite numbers within int64 or all datetimes such "
+        f"as 2026-11-29T08:30, but column {column!r} has another value in "
+        f"{place}. "
         f"Received: {value!r:.80}"
     )
 

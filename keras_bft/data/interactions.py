@@ -13,6 +13,7 @@ from keras_bft.data._coding import k_core_rows
 from keras_bft.data._coding import popularity_codes
 from keras_bft.data._coding import repeated_rows
 from keras_bft.data._ids import check_codes
+from keras_bft.data._lookup import look_up
 from keras_bft.data._storage import read_folder
 from keras_bft.data._storage import write_folder
 from keras_bft.data._times import check_times
@@ -214,6 +215,36 @@ class Interactions:
         )
 
     @cached_property
+    def _user_code_of(self) -> dict[Hashable, int]:
+        return {user_id: c for c, user_id in enumerate(self.user_ids.tolist())}
+
+    def histories(self, user_ids: Iterable[Any]) -> list[np.ndarray]:
+        """Item codes of some users, by their original ids.
+
+        Args:
+            user_ids: Original ids of users.
+
+        Returns:
+            List of int32 arrays of shape `(length,)`, oldest item first, as
+            `recommend` takes them; empty for a user without a row.
+
+        Raises:
+            ValueError: If an id is not one of `user_ids`.
+        """
+        if isinstance(user_ids, str):
+            raise ValueError(
+                "`user_ids` must be a list of ids, such as ['ann', 'bob']. "
+                f"Received: user_ids={user_ids!r}"
+            )
+        (users,) = look_up([user_ids], self._user_code_of, "user")
+        starts = np.searchsorted(self.user_codes, users)
+        ends = np.searchsorted(self.user_codes, users, side="right")
+        return [
+            self.item_codes[start:end].astype(np.int32)
+            for start, end in zip(starts, ends, strict=True)
+        ]
+
+    @cached_property
     def _code_of(self) -> dict[Hashable, int]:
         return {
             item_id: code
@@ -233,9 +264,7 @@ class Interactions:
             ValueError: If an id is not one of `item_ids`, or a history is
                 one id.
         """
-        code_of = self._code_of
-        unknown: dict[Any, None] = {}
-        encoded = []
+        histories = list(histories)
         for history in histories:
             if isinstance(history, str) or not isinstance(history, Iterable):
                 raise ValueError(
@@ -243,22 +272,7 @@ class Interactions:
                     "user, such as [['a', 'b'], ['c']]. "
                     f"Received: a history {history!r}"
                 )
-            items = list(history)
-            codes = [code_of.get(item_id, 0) for item_id in items]
-            if 0 in codes:
-                missing = (
-                    x for x, c in zip(items, codes, strict=True) if not c
-                )
-                unknown.update(dict.fromkeys(missing))
-            encoded.append(np.array(codes, dtype=np.int32))
-        if unknown:
-            raise ValueError(
-                f"{len(unknown)} item ids are unknown; the first are "
-                f"{list(unknown)[:5]}. Known ids are in `item_ids`, such as "
-                f"{self.item_ids[:3].tolist()}. Received: histories with "
-                "unknown ids."
-            )
-        return encoded
+        return look_up(histories, self._code_of, "item")
 
     def decode(self, codes: Any) -> np.ndarray:
         """Translates item codes to original ids.

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from keras_bft.data.interactions import Interactions
+
 
 @dataclass(frozen=True, eq=False)
 class LeaveOneOut:
@@ -83,6 +85,7 @@ def leave_one_out(
         The split.
 
     Raises:
+        TypeError: If `sequences` is an `Interactions`.
         ValueError: If no user has three items, or `timestamps` do not fit.
 
     Examples:
@@ -95,6 +98,11 @@ def leave_one_out(
     >>> split.validation_targets, split.test_histories, split.test_targets
     (array([7]), [array([4, 2, 7])], array([1]))
     """
+    if isinstance(sequences, Interactions):
+        raise TypeError(
+            "`sequences` must hold the items of each user: pass "
+            f"`interactions.sequences()`. Received: sequences={sequences}"
+        )
     users = [i for i, sequence in enumerate(sequences) if len(sequence) >= 3]
     if not users:
         raise ValueError(

@@ -47,7 +47,8 @@ def read_interactions(
     the table.
 
     In a CSV or TSV file a column of ids is read as integers if every id is
-    written as one; ids such as `007` keep the whole column text. Blank lines
+    written as one (`7`, or all `7.0`); ids such as `007` keep the whole column
+    text. In a DataFrame floats must be whole and become integers. Blank lines
     are skipped. Other columns are left alone. A table of tens of millions of
     rows is read fastest with polars, whose DataFrame can be passed here.
 
@@ -62,9 +63,10 @@ def read_interactions(
         user_column: Name of the column of users or, without a header, its
             position from 0.
         item_column: The same for items.
-        time_column: The same for times: numbers in any unit or, in a DataFrame,
-            datetimes, which become integers in their own unit. `None` takes the
-            order of the rows for time. Without a header the default names stand
+        time_column: The same for times: numbers in any unit, or datetimes (in
+            text as in ISO 8601, `2026-11-29T08:30:00Z`), which become seconds
+            since 1970, with a fraction if one has one. `None` takes the order
+            of the rows for time. Without a header the default names stand
             for positions 0, 1 and 2. Line files have no columns.
         duplicates: What to do with rows that repeat user, item and time of an
             earlier row: `"keep"` them (`Interactions.num_duplicates` counts

@@ -48,7 +48,7 @@ class SequenceDataset(BucketedDataset):
         shuffle: Whether to shuffle. Without it rows keep their order within a
             length.
         seed: Integer seed of the shuffling, at least 0.
-        timestamps: Times of the items of each user, integers in seconds, such
+        timestamps: Times of the items of each user, numbers in seconds, such
             as `LeaveOneOut.train_timestamps`. A batch's inputs are then a pair
             of the items and the seconds since the first item of the sequence.
         **kwargs: `workers`, `use_multiprocessing` and `max_queue_size` of

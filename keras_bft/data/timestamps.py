@@ -6,6 +6,23 @@ from typing import Any
 import numpy as np
 
 
+def whole_seconds(timestamps: np.ndarray) -> np.ndarray:
+    """Integers as they are, and floats rounded down.
+
+    Raises:
+        ValueError: If a float is not finite or beyond int64.
+    """
+    if timestamps.dtype.kind != "f":
+        return timestamps
+    outside = ~(np.abs(timestamps) < 2.0**63)
+    if outside.any():
+        raise ValueError(
+            "`timestamps` must be finite and within int64. "
+            f"Received: {timestamps[outside][0]}"
+        )
+    return np.floor(timestamps).astype(np.int64)
+
+
 def relative_timestamps(timestamps: np.ndarray) -> np.ndarray:
     """Seconds since the first timestamp of a sequence, int32.
 
@@ -13,7 +30,8 @@ def relative_timestamps(timestamps: np.ndarray) -> np.ndarray:
     and float32 would round a time in seconds to two minutes.
 
     Args:
-        timestamps: Integers of shape `(length,)`, in seconds, oldest first.
+        timestamps: Numbers of shape `(length,)`, in seconds, oldest first.
+            Fractions of a second are dropped.
 
     Returns:
         Array of the same shape, int32, starting with 0.
@@ -24,6 +42,7 @@ def relative_timestamps(timestamps: np.ndarray) -> np.ndarray:
     """
     if not len(timestamps):
         return timestamps.astype(np.int32)
+    timestamps = whole_seconds(timestamps)
     # Python's integers do not overflow at the edge of int64.
     first, largest = int(timestamps[0]), int(timestamps.max())
     furthest = max(largest - first, first - int(timestamps.min()))
@@ -42,14 +61,14 @@ def flatten_timestamps(
     """Joins the relative timestamps of sequences end to end.
 
     Args:
-        timestamps: One sequence of integers, in seconds, for each user.
+        timestamps: One sequence of numbers, in seconds, for each user.
         lengths: Number of items of each user.
 
     Returns:
         Seconds since the first item of the user, `(sum(lengths),)`, int32.
 
     Raises:
-        ValueError: If they are not integers or do not fit the lengths.
+        ValueError: If they are not finite numbers, or do not fit the lengths.
     """
     arrays = [np.asarray(times) for times in timestamps]
     if len(arrays) != len(lengths):
@@ -59,10 +78,10 @@ def flatten_timestamps(
         )
     for user, (times, length) in enumerate(zip(arrays, lengths, strict=True)):
         if times.shape != (length,) or (
-            length and times.dtype.kind not in "iu"
+            length and times.dtype.kind not in "iuf"
         ):
             raise ValueError(
-                "`timestamps` must have one integer per item. Received: "
+                "`timestamps` must have one number per item. Received: "
                 f"timestamps[{user}] of shape {times.shape} and dtype "
                 f"{times.dtype} for {length} items"
             )

@@ -184,8 +184,14 @@ def _token_values(
     }
     if not layers:
         known = sorted(set().union(*means.values()))
+        hint = ""
+        if "gain" not in known:
+            hint = (
+                " Gain and precision are those of filter layers, which a model "
+                "with `bayesian=True` has."
+            )
         raise ValueError(
-            f"`value` must be one of those in the trace, {known}. "
+            f"`value` must be one of those in the trace, {known}.{hint} "
             f"Received: value={value!r}"
         )
     shape = next(iter(layers.values())).shape

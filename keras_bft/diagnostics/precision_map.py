@@ -114,7 +114,8 @@ def _precisions(traced: Trace) -> dict[str, np.ndarray]:
                 break
     if not rows:
         raise ValueError(
-            "`traced` must be of a model with a filter layer. "
+            "`traced` must be of a model with a filter layer, such as one with "
+            "`bayesian=True`. "
             f"Received: a trace of {sorted(traced)}"
         )
     return rows

@@ -2,8 +2,20 @@
 
 from collections.abc import Iterator
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+
+
+def is_ragged(x: Any) -> bool:
+    """Whether `x` is a list of histories, and not one of arrays of a batch."""
+    if not isinstance(x, (list, tuple)) or not x:
+        return False
+    return all(
+        isinstance(row, (list, tuple))
+        or (isinstance(row, np.ndarray) and row.ndim == 1)
+        for row in x
+    )
 
 
 def check_ids(name: str, ids: np.ndarray, num_items: int) -> None:
@@ -34,9 +46,21 @@ def check_histories(
     for row, history in enumerate(histories):
         array = np.asarray(history)
         if array.ndim != 1 or array.size == 0:
+            hint = ""
+            if array.ndim == 1:
+                hint = (
+                    "For a user without a history there is no state: leave "
+                    "the user out and offer what is popular. "
+                )
             raise ValueError(
                 "`histories` must hold one non-empty sequence of item ids per "
-                f"user. Received: histories[{row}] of shape {array.shape}"
+                f"user. {hint}Received: histories[{row}] of shape {array.shape}"
+            )
+        if array.dtype.kind in "USO":
+            raise ValueError(
+                "`histories` must hold integer item codes, as "
+                "`keras_bft.data.Interactions.encode` makes them of original "
+                f"ids. Received: histories[{row}]={array!s:.80}"
             )
         check_ids(f"histories[{row}]", array, num_items)
         if np.any(array == 0):

@@ -11,6 +11,7 @@ from keras_bft.models._history_reading import HistoryReading
 from keras_bft.models._scoring import best_items
 from keras_bft.models._scoring import host_array
 from keras_bft.models._scoring import score_items
+from keras_bft.models._top_k import check_k
 from keras_bft.models.confidence import Confidence
 from keras_bft.models.confidence import item_probabilities
 from keras_bft.models.confidence import list_confidence
@@ -37,8 +38,8 @@ class HistoryScoring(HistoryReading):
                 long history the newest `max_length` items are read. Or what
                 `start` or `append` of a causal model returned.
             batch_size: Largest number of histories encoded at once.
-            timestamps: One sequence of integer times per user, for a model
-                that reads them. A `UserState` has its own.
+            timestamps: One sequence of times in seconds per user, for a
+                model that reads them. A `UserState` has its own.
             predictive: `"mean"` (default), the inner product of the state and
                 the item's vector, or `"mean_field"`, which divides it by
                 `sqrt(1 + pi / 8 var)`, where `var` is its variance by the
@@ -148,14 +149,10 @@ class HistoryScoring(HistoryReading):
             precision of the state.
 
         Raises:
-            ValueError: If `k` is not from 1 to `num_items`, or as in
+            ValueError: If `k` is no integer from 1 to `num_items`, or as in
                 `score()`.
         """
-        if not 1 <= k <= self.num_items:
-            raise ValueError(
-                f"`k` must be from 1 to `num_items`={self.num_items}. "
-                f"Received: k={k}"
-            )
+        check_k(k, self.num_items)
         by_precision = self._is_mean_field(
             "mean" if predictive is None else predictive
         )

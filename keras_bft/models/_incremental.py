@@ -9,6 +9,7 @@ import numpy as np
 
 from keras_bft.data.timestamps import flatten_timestamps
 from keras_bft.data.timestamps import relative_timestamps
+from keras_bft.data.timestamps import whole_seconds
 from keras_bft.models._cached_encoder import CachedEncoder
 from keras_bft.models._cached_encoder import stored_dtype
 from keras_bft.models._histories import check_histories
@@ -66,7 +67,9 @@ class Incremental:
         times = None
         if timestamps is not None:
             flatten_timestamps(timestamps, lengths)
-            times = [np.array(t, "int64") for t in timestamps]
+            times = [
+                whole_seconds(np.array(t)).astype("int64") for t in timestamps
+            ]
         state = UserState(
             histories=[array.astype("int64") for array in arrays],
             timestamps=times,
@@ -107,7 +110,8 @@ class Incremental:
         model.check_timestamps(timestamps)
         times = None
         if timestamps is not None:
-            new = _per_user("timestamps", timestamps, len(state))
+            seconds = whole_seconds(np.asarray(timestamps))
+            new = _per_user("timestamps", seconds, len(state))
             times = [
                 np.append(old, time)
                 for old, time in zip(state.timestamps or (), new, strict=True)

@@ -96,4 +96,6 @@ def initialize_from_counts(
     if isinstance(recommender.item_embedding, ItemEncoder):
         # That of new items, with which nobody has interacted.
         log_precision[0, 0] += np.log(pseudo_count) - mean
+    if not recommender.built:
+        recommender.build((None, recommender.max_length))
     prior.embeddings.assign(log_precision.astype("float32"))

@@ -13,6 +13,7 @@ from keras_bft.losses import ItemLoss
 from keras_bft.models._compile_config import PortableCompilation
 from keras_bft.models._export import ExportableModel
 from keras_bft.models._histories import check_ids
+from keras_bft.models._histories import is_ragged
 from keras_bft.typing import Tensor
 
 
@@ -50,10 +51,12 @@ class ItemTraining(PortableCompilation, ExportableModel):
         Args:
             optimizer: A Keras optimizer. Defaults to Adam.
             loss: A loss of `keras_bft.losses`. Defaults to `FullSoftmax()`.
-            **kwargs: Other arguments of `keras.Model.compile`.
+            **kwargs: Other arguments of `keras.Model.compile`, but metrics:
+                `keras_bft.evaluation.RankingCallback` logs those of rankings.
 
         Raises:
             TypeError: If `loss` is not a loss over items.
+            ValueError: If metrics are given.
         """
         loss = FullSoftmax() if loss is None else loss
         if not isinstance(loss, ItemLoss):
@@ -61,6 +64,14 @@ class ItemTraining(PortableCompilation, ExportableModel):
                 "`loss` must be one of `keras_bft.losses`, which score states "
                 f"against the item table. Received: loss={loss!r}"
             )
+        for name in ("metrics", "weighted_metrics"):
+            if kwargs.get(name):
+                raise ValueError(
+                    f"`{name}` would compare item ids with states, as scores "
+                    "are not computed in training. Pass `fit` a "
+                    "`keras_bft.evaluation.RankingCallback`, which logs "
+                    f"`val_ndcg@10`. Received: {name}={kwargs[name]}"
+                )
         super().compile(optimizer=optimizer, loss=loss, **kwargs)
 
     def compute_loss(
@@ -105,8 +116,9 @@ class ItemTraining(PortableCompilation, ExportableModel):
             A Keras `History`.
 
         Raises:
-            ValueError: If arrays or a `SequenceDataset` hold unknown ids.
-                Other sources are read by Keras and cannot be checked here:
+            ValueError: If arrays or a `SequenceDataset` hold unknown ids or
+                histories longer than `max_length`, or histories are given as
+                they are. Other sources are read by Keras and cannot be checked:
                 TensorFlow and PyTorch then raise an error of their own, and
                 JAX computes NaN, at which
                 `keras_bft.training.TerminateOnNonFinite` stops.
@@ -114,6 +126,14 @@ class ItemTraining(PortableCompilation, ExportableModel):
         self._check_data(x, y)
         validation_data = kwargs.get("validation_data")
         if isinstance(validation_data, (tuple, list)):
+            if validation_data and is_ragged(validation_data[0]):
+                raise ValueError(
+                    "`validation_data` must be a `SequenceDataset` or arrays. "
+                    "To rank the target of each history, pass "
+                    "`callbacks=[keras_bft.evaluation.RankingCallback("
+                    "histories, targets)]`. Received: validation_data with "
+                    f"{len(validation_data[0])} histories"
+                )
             self._check_data(*validation_data[:2])
         else:
             self._check_data(validation_data)
@@ -170,8 +190,22 @@ class ItemTraining(PortableCompilation, ExportableModel):
     def _check_data(self, x: Any, y: Any = None) -> None:
         """Raises a `ValueError` if unknown ids are seen."""
         largest = self.num_items + self.num_special_ids
+        if is_ragged(x):
+            raise ValueError(
+                "`x` must be batches of histories and their next items: pass "
+                "`keras_bft.data.SequenceDataset(histories)`. Received: a "
+                f"{type(x).__name__} of {len(x)} histories"
+            )
         if isinstance(x, SequenceDataset):
             check_ids("x", np.array([x.max_item]), self.num_known_items)
+            longest = x.bucket_lengths[-1]
+            if longest > self.max_length:
+                raise ValueError(
+                    "The dataset must not have longer batches than the "
+                    f"model's `max_length`={self.max_length}: pass "
+                    f"`max_length={self.max_length}` to the "
+                    f"{type(x).__name__}. Received: batches of length {longest}"
+                )
         elif isinstance(x, (tuple, list)) and self.reads_timestamps:
             x = x[0]
         for name, ids, limit in (

@@ -1,6 +1,17 @@
 """The best items of each row of scores."""
 
+from numbers import Integral
+
 import numpy as np
+
+
+def check_k(k: int, num_items: int) -> None:
+    """Raises a `ValueError` unless that many items can be recommended."""
+    if not isinstance(k, Integral) or not 1 <= k <= num_items:
+        raise ValueError(
+            f"`k` must be an integer from 1 to `num_items`={num_items}. "
+            f"Received: k={k!r}"
+        )
 
 
 def top_k(scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

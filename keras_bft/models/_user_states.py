@@ -83,7 +83,7 @@ class UserStates(SequentialRecommender):
             state: What `start` or `append` of this model returned. It is left
                 as it was. `state[rows]` has some of its users.
             items: `(len(state),)` ids, the new item of each user.
-            timestamps: `(len(state),)` integers, its time in seconds, for a
+            timestamps: `(len(state),)` numbers, its time in seconds, for a
                 model that reads them.
             batch_size: Largest number of users read at once.
 

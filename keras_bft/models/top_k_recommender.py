@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_bft.models._export import ExportableModel
+from keras_bft.models._top_k import check_k
 from keras_bft.models.sequential_recommender import SequentialRecommender
 from keras_bft.typing import Tensor
 
@@ -67,11 +68,7 @@ class TopKRecommender(ExportableModel):
                 "`recommender` must be a model of `keras_bft.models`. "
                 f"Received: recommender={recommender!r}"
             )
-        if not 1 <= k <= recommender.num_items:
-            raise ValueError(
-                f"`k` must be from 1 to `num_items`={recommender.num_items}. "
-                f"Received: k={k}"
-            )
+        check_k(k, recommender.num_items)
         self.recommender = recommender
         self.reads_timestamps = recommender.reads_timestamps
         self.k = k

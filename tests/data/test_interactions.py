@@ -139,6 +139,21 @@ def test_encode_wants_a_history_for_each_user(histories):
         interactions.encode(histories)
 
 
+def test_histories_of_users():
+    names = np.array(["ann", "bob", "cid"], dtype=object)
+    interactions = Interactions(
+        np.array([0, 0, 2]), np.array([2, 1, 2]), None, names, np.array([5, 6])
+    )
+    histories = interactions.histories(["cid", "ann", "bob"])
+    assert [codes.tolist() for codes in histories] == [[2], [2, 1], []]
+    assert {codes.dtype for codes in histories} == {np.dtype("int32")}
+    assert interactions.histories([]) == []
+    with pytest.raises(ValueError, match=r"1 user ids are unknown.*\['dan'\]"):
+        interactions.histories(["ann", "dan"])
+    with pytest.raises(ValueError, match="a list of ids.*user_ids='ann'"):
+        interactions.histories("ann")
+
+
 @pytest.mark.parametrize("codes", [[0], [3], [-1], [1.5]])
 def test_decode_refuses_what_is_no_code(codes):
     interactions = from_pairs([(0, 3), (0, 2), (1, 3)])

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from keras_bft.data import Interactions
 from keras_bft.data import leave_one_out
 
 
@@ -43,6 +44,17 @@ def test_no_user_to_evaluate_raises():
         leave_one_out([np.array([1, 2]), np.array([3])])
     with pytest.raises(ValueError, match="0 sequences, the longest of 0"):
         leave_one_out([])
+
+
+def test_interactions_are_no_sequences():
+    ids = np.array([7, 8, 9])
+    interactions = Interactions(
+        np.zeros(3, "int64"), np.array([1, 2, 3]), None, ids[:1], ids
+    )
+    with pytest.raises(
+        TypeError, match=r"interactions.sequences\(\).*Received"
+    ):
+        leave_one_out(interactions)
 
 
 def test_timestamps_are_split_like_their_items():

@@ -132,6 +132,55 @@ def test_fractional_times(tmp_path):
 DUPLICATES = [("u", 1, 5), ("v", 1, 5), ("u", 2, 4), ("u", 1, 5), ("u", 1, 6)]
 
 
+@pytest.mark.parametrize(
+    "times, seconds",
+    [
+        (["1970-01-02", "1970-01-01"], [0, 86_400]),
+        (["1970-01-01T00:00:09", " 1970-01-01 00:00:08"], [8, 9]),
+        (["1970-01-01T02:00:00+02:00", "1969-12-31T23:59:59Z"], [-1, 0]),
+        (["1970-01-01T00:00:01.5", "1970-01-01T00:00:01"], [1.0, 1.5]),
+        # Numbers, as they were before.
+        (["20260102", "20260101"], [20260101, 20260102]),
+        (["1e-5", "-3"], [-3.0, 1e-5]),
+    ],
+)
+def test_datetimes_as_text(tmp_path, times, seconds):
+    rows = [("u", item, time) for item, time in enumerate(times)]
+    interactions = read(tmp_path, delimited(rows))
+    assert interactions.timestamps.tolist() == seconds
+    assert histories(interactions) == {"u": [1, 0]}
+
+
+@pytest.mark.parametrize(
+    "times, message",
+    [
+        (["2026-01-01", "2026-13-01"], "line 3. Received: '2026-13-01'"),
+        (["2026-01-01", "5"], "line 3. Received: '5'"),
+        (["2026-01-01Z", "2026-01-01T03"], "line 2. Received: '2026-01-01Z'"),
+        (["2026-01-01T03+01", "2026-01-01T03"], "zone, or none.*line 3"),
+        (["5", "2026-01-01"], "line 3. Received: '2026-01-01'"),
+    ],
+)
+def test_times_that_are_no_datetimes_are_refused(tmp_path, times, message):
+    rows = [("u", item, time) for item, time in enumerate(times)]
+    with pytest.raises(ValueError, match=message):
+        read(tmp_path, delimited(rows))
+
+
+@pytest.mark.parametrize(
+    "items, ids",
+    [
+        (["7.0", "-5.0", "0.0"], [7, -5, 0]),
+        (["7.0", "5", "6.0"], ["7.0", "5", "6.0"]),
+        (["7.5", "5.0", "6.0"], ["7.5", "5.0", "6.0"]),
+        (["07.0", "5.0", "6.0"], ["07.0", "5.0", "6.0"]),
+    ],
+)
+def test_ids_that_are_all_whole_floats_are_integers(tmp_path, items, ids):
+    rows = [("u", item, time) for time, item in enumerate(items)]
+    assert read(tmp_path, delimited(rows)).item_ids.tolist() == ids
+
+
 def test_duplicates_are_kept_and_counted(tmp_path):
     interactions = read(tmp_path, delimited(DUPLICATES))
     assert histories(interactions) == {"u": [2, 1, 1, 1], "v": [1]}
@@ -183,7 +232,7 @@ def test_duplicates_raise_when_asked(tmp_path):
         ("user,item,time\n1,2,nan\n", "'time'.*line 2. Received: 'nan'"),
         ("user,item,time\n1,2,3\n1,2,inf\n", "line 3. Received: 'inf'"),
         ("user,item,time\n1,2,\n", "line 2. Received: ''"),
-        ("user,item,time\n1,2,2014-01-05\n", "Received: '2014-01-05'"),
+        ("user,item,time\n1,2,2014-15-05\n", "Received: '2014-15-05'"),
         (
             "user,item,time\n1,2,3\n1,2,9223372036854775808\n",
             "line 3. Received: 9223372036854775808",

@@ -34,13 +34,20 @@ def test_ids_of_a_frame_keep_their_type(frame):
 
 
 def test_whole_floats_are_integers(frame):
-    rows = [(1.0, 5.5, 1), (2.0, 4.0, 2)]
+    rows = [(1.0, 5, 1), (2.0, 4, 2)]
     interactions = read_interactions(frame(columns(rows)))
-    assert histories(interactions) == {1: [5.5], 2: [4.0]}
+    assert histories(interactions) == {1: [5], 2: [4]}
     assert interactions.user_ids.dtype == np.int64
 
 
-def test_datetimes_become_integers_that_sort(frame):
+@pytest.mark.parametrize("value", [3.5, -0.5, 2.0**60])
+def test_other_floats_are_no_ids(frame, value):
+    rows = [("u", 4.0, 1), ("v", value, 2)]
+    with pytest.raises(ValueError, match="'item'.*row 1 is a float .*Received"):
+        read_interactions(frame(columns(rows)))
+
+
+def test_datetimes_become_seconds_that_sort(frame):
     table = columns([("u", 1, 0), ("u", 2, 0), ("u", 3, 0)])
     table["time"] = np.array(
         ["2014-01-05", "2013-01-05T10", "2014-01-04T23:59:59"],
@@ -48,9 +55,27 @@ def test_datetimes_become_integers_that_sort(frame):
     )
     interactions = read_interactions(frame(table))
     assert histories(interactions) == {"u": [2, 3, 1]}
-    np.testing.assert_array_equal(
-        interactions.timestamps, np.sort(table["time"]).astype(np.int64)
-    )
+    day = 86_400
+    expected = [15_710 * day + 36_000, 16_075 * day - 1, 16_075 * day]
+    assert interactions.timestamps.tolist() == expected
+    assert interactions.timestamps.dtype == np.int64
+
+
+def test_fractions_of_a_second_are_kept(frame):
+    table = columns([("u", 1, 0), ("u", 2, 0)])
+    times = ["1970-01-01T00:00:01.25", "1970-01-01T00:00:01"]
+    table["time"] = np.array(times, dtype="datetime64[ns]")
+    interactions = read_interactions(frame(table))
+    assert histories(interactions) == {"u": [2, 1]}
+    assert interactions.timestamps.tolist() == [1.0, 1.25]
+
+
+def test_datetimes_as_objects(frame):
+    table = columns([("u", 1, 0), ("u", 2, 0)])
+    table["time"] = ["1970-01-02", "1970-01-01 00:01"]
+    interactions = read_interactions(frame(table))
+    assert histories(interactions) == {"u": [2, 1]}
+    assert interactions.timestamps.tolist() == [60, 86_400]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,9 @@ import pytest
 from keras_bft.diagnostics import plot_by_count
 from keras_bft.diagnostics import plot_by_layer
 from keras_bft.diagnostics import plot_by_position
+from keras_bft.diagnostics import plot_precision_map
+from keras_bft.diagnostics import trace
+from keras_bft.models import SASRec
 from tests.diagnostics.small_trace import ITEMS
 from tests.diagnostics.small_trace import REAL
 from tests.diagnostics.small_trace import small_trace
@@ -76,6 +79,14 @@ def test_many_layers_have_a_colour_bar():
     [_, bar] = axes.figure.axes
     assert bar.get_ylabel() == "layer" and bar.get_ylim() == (0, 6)
     axes.figure.savefig("/dev/null", format="png")
+
+
+def test_a_plain_model_has_no_gain():
+    model = SASRec(99, max_length=ITEMS.shape[1], bayesian=False)
+    traced = trace(model, ITEMS)
+    for plot in (plot_by_layer, plot_precision_map):
+        with pytest.raises(ValueError, match="`bayesian=True`.*Received"):
+            plot(traced)
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,12 @@
 """What recommenders of filter layers share, through SASRec."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
 
+from keras_bft.models import HSTU
 from keras_bft.models import SASRec
 from tests.layers.layer_checks import numpy
 from tests.layers.layer_checks import randomize
@@ -57,6 +60,19 @@ def test_prior_starts_at_what_the_counts_support():
     expected = np.log(counts[1:] + 0.5)
     np.testing.assert_allclose(np.diff(prior[1:]), np.diff(expected), atol=1e-5)
     assert np.average(prior[1:], weights=counts[1:]) == pytest.approx(start)
+
+
+@pytest.mark.parametrize("options", [{}, {"num_time_buckets": 8}])
+def test_counts_may_come_before_the_model_is_built(options):
+    new = functools.partial(HSTU if options else SASRec, 9, 4, 16, **options)
+    model, expected = new(), new()
+    model.initialize_prior(np.arange(10))
+    expected.build((None, 4))
+    expected.initialize_prior(np.arange(10))
+    start = numpy(expected.prior.embeddings)
+    np.testing.assert_array_equal(numpy(model.prior.embeddings), start)
+    model.score([[1, 2]], timestamps=[[0, 5]] if options else None)
+    np.testing.assert_array_equal(numpy(model.prior.embeddings), start)
 
 
 @pytest.mark.parametrize(

@@ -248,7 +248,9 @@ def test_wrong_arguments_raise(monkeypatch):
     with pytest.raises(ValueError, match="reads.*Received: no timestamps"):
         timed.append(later, [1])
     with pytest.raises(ValueError, match="`timestamps`.*one integer"):
-        timed.append(later, [1], timestamps=[0.5])
+        timed.append(later, [1], timestamps=["0"])
+    seconds = timed.append(timed.start([[1]], [[0.5]]), [1], [7.5])
+    np.testing.assert_array_equal(seconds.timestamps, [[0, 7]])
     with pytest.raises(ValueError, match="`state` must come.*Received: "):
         timed.append(state, [1], timestamps=[0])
     with pytest.raises(ValueError, match="timestamps=given"):

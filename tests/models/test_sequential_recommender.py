@@ -123,7 +123,7 @@ def test_no_histories_give_no_rows():
     assert ids.shape == scores.shape == (0, 2)
 
 
-@pytest.mark.parametrize("k", [0, -1, NUM_ITEMS + 1])
+@pytest.mark.parametrize("k", [0, -1, NUM_ITEMS + 1, 2.0])
 def test_k_out_of_range_raises(k):
     with pytest.raises(ValueError, match=f"Received: k={k}"):
         built()[0].recommend([[1]], k=k)
@@ -132,6 +132,19 @@ def test_k_out_of_range_raises(k):
 def test_k_may_be_the_whole_catalogue():
     ids, _ = built()[0].recommend([[1]], k=NUM_ITEMS, filter_seen=False)
     assert sorted(ids[0]) == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize(
+    "history, hint",
+    [
+        ([], "offer what is popular"),
+        (["tea", "milk"], "`keras_bft.data.Interactions.encode` makes them"),
+        (np.array(["tea", 3], object), "`keras_bft.data.Interactions.encode`"),
+    ],
+)
+def test_messages_say_what_to_do_with_such_histories(history, hint):
+    with pytest.raises(ValueError, match=f"{hint}.*Received: histories.1."):
+        built()[0].recommend([[1], history], k=1)
 
 
 @pytest.mark.parametrize("history", [[], [0], [1, 7], [-1], [1.5], [[1]]])
@@ -193,6 +206,39 @@ def test_a_saved_model_compiles_as_its_next_backend_does():
 def test_other_losses_raise(loss):
     with pytest.raises(TypeError, match="Received: loss="):
         built()[0].compile("adam", loss=loss)
+
+
+@pytest.mark.parametrize("name", ["metrics", "weighted_metrics"])
+def test_metrics_of_states_raise(name):
+    model, _ = built()
+    with pytest.raises(ValueError, match=f"RankingCallback.*{name}=.'accuracy"):
+        model.compile("adam", **{name: ["accuracy"]})
+    model.compile("adam", **{name: []})
+
+
+@pytest.mark.parametrize(
+    "histories", [HISTORIES, [np.array([1, 2]), np.array([3, 4, 5])]]
+)
+def test_histories_as_they_are_raise_before_training(histories):
+    model, _ = built()
+    model.compile()
+    for call in (model.fit, model.evaluate, model.train_on_batch):
+        with pytest.raises(ValueError, match=r"SequenceDataset\(histories\)"):
+            call(histories)
+    data = (histories, np.ones(len(histories), "int64"))
+    with pytest.raises(ValueError, match=f"Ranking.*{len(histories)} histor"):
+        model.fit(INPUTS, TARGETS, validation_data=data)
+
+
+def test_longer_batches_than_the_model_reads_raise_before_training():
+    model, _ = built()
+    model.compile()
+    dataset = SequenceDataset([[1, 2, 3, 4, 5, 6]])
+    for call in (model.fit, model.evaluate):
+        with pytest.raises(ValueError, match="max_length=4.*of length 5"):
+            call(dataset)
+    short = SequenceDataset([[1, 2, 3], [4, 5]], batch_size=2)
+    model.fit(short, epochs=1, verbose=0)
 
 
 def test_sample_weights_raise():
