@@ -19,6 +19,7 @@ from keras_bft.training import fingerprint
 from keras_bft.training import replacing
 from keras_bft.training import with_precision_learning_rate
 from keras_bft.training import write_history
+from study import item_precision
 from study.mechanism import write_context
 from study.mechanism import write_mechanism
 from study.settings import Settings
@@ -236,10 +237,11 @@ def run(
     rate = options.get("precision_rate")
     values = train(model, data, seed, folder, settings, rate)
     scorer = model
-    if "predictive" in options:
-        scorer = functools.partial(
-            model.score, predictive=options["predictive"]
-        )
+    predictive = options.get("predictive")
+    if predictive == "item_precision":
+        scorer = functools.partial(item_precision.score, model)
+    elif predictive is not None:
+        scorer = functools.partial(model.score, predictive=predictive)
     ranking = keras_bft.evaluation.rank_targets(
         scorer,
         split.test_histories,

@@ -35,6 +35,7 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "prior-counts": {"prior_counts": True},
     "fast-precisions": {"precision_rate": 10.0},
     "mean-field": {"predictive": "mean_field"},
+    "item-precision": {"predictive": "item_precision"},
 }
 OPTIONS: dict[str, dict[str, Any]] = {
     **ABLATIONS,

@@ -2,9 +2,11 @@ import csv
 import importlib
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 
+import keras_bft
 from keras_bft.evaluation import Ranking
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -172,3 +174,28 @@ def test_a_variant_is_ranked_by_its_predictive_distribution(
     name = "bft-sasrec:light:mean-field"
     runs.run(name, data, 0, point, tmp_path)
     assert asked[-1] == "mean_field" and "mean" in asked
+
+
+@pytest.mark.any_backend
+def test_scores_with_an_uncertain_item_have_the_variance_of_a_product(load):
+    score = load("study.item_precision").score
+    keras.utils.set_random_seed(0)
+    model = keras_bft.models.SASRec(6, 5, 4, scale_embeddings=True)
+    model.build((None, 5))
+    histories = [np.array([1, 2, 3]), np.array([4])]
+    model.prior.embeddings.assign(np.full((7, 1), 40.0))
+    certain = model.score(histories, predictive="mean_field")
+    np.testing.assert_allclose(score(model, histories), certain, rtol=1e-5)
+    prior = np.arange(7.0)[:, None] - 4.0
+    model.prior.embeddings.assign(prior)
+    read, user = model.start(histories), 1
+    x, v = read.states[user], np.exp(-read.log_precisions[user])
+    e = keras.ops.convert_to_numpy(model.item_table())[5]
+    # Embeddings are scaled by 2 on their way in.
+    u = np.exp(-prior[5, 0]) / 4.0
+    rng = np.random.default_rng(0)
+    shape = (2**20, 4)
+    products = rng.normal(x, np.sqrt(v), shape) * rng.normal(e, u**0.5, shape)
+    expected = x @ e / np.sqrt(1 + np.pi / 8 * products.sum(1).var())
+    assert score(model, histories)[user, 5] == pytest.approx(expected, rel=1e-2)
+    assert np.all(score(model, histories)[:, 0] == -np.inf)
