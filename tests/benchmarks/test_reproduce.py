@@ -1,5 +1,6 @@
 import csv
 import importlib
+import types
 from pathlib import Path
 
 import keras
@@ -199,3 +200,20 @@ def test_scores_with_an_uncertain_item_have_the_variance_of_a_product(load):
     expected = x @ e / np.sqrt(1 + np.pi / 8 * products.sum(1).var())
     assert score(model, histories)[user, 5] == pytest.approx(expected, rel=1e-2)
     assert np.all(score(model, histories)[:, 0] == -np.inf)
+
+
+@pytest.mark.any_backend
+def test_figures_show_no_more_models_than_there_are_colours(load):
+    shown = load("study.figures").shown
+    seeds = {"sasrec": 3, "bft-sasrec": 3, "bft-sasrec:no-units": 3}
+    ablations = load("study.variants").expand(["bft-sasrec:ablations"])
+    one_seed = dict.fromkeys([*ablations, "bft-hstu"], 1)
+    study = types.SimpleNamespace(
+        models={n: range(k) for n, k in (one_seed | seeds).items()}
+    )
+    assert sorted(shown(study)) == sorted([*seeds, "bft-hstu"])
+    # As many seeds of each: those with one thing changed are too many.
+    study.models = dict.fromkeys(study.models, range(1))
+    assert sorted(shown(study)) == ["bft-hstu", "bft-sasrec", "sasrec"]
+    study.models = dict.fromkeys(seeds, range(1))
+    assert shown(study) == list(seeds)
