@@ -9,9 +9,10 @@ and each seed, and, with `--retrieved`, for each number of distracting passages
 stopped. Arguments after `--` go to the example, such as `-- --lora-rank 0
 --dtype mixed_bfloat16`. All arms of a run see the same rows in the same order,
 and have the same learning rates to choose from, on held-out questions.
-`--report-only` writes `report.md`, `summary.csv` and `f1.png` from what is
-there: exact match and F1, means over seeds, with 95 % bootstrap intervals over
-questions of the difference from standard fine-tuning.
+`--report-only` writes `report.md`, tables and pictures from what is there:
+exact match and F1, means over seeds, with 95 % bootstrap intervals over
+questions of the difference from standard fine-tuning; attention sinks before
+and after; and how well precision tells replaced tokens.
 """
 
 import argparse

@@ -11,13 +11,14 @@ from matplotlib.figure import Figure
 from keras_bft.diagnostics._figure import COLORS
 from keras_bft.diagnostics._figure import MARKERS
 from keras_bft.evaluation import paired_bootstrap
+from sft_study.mechanism import write_mechanism
 
 METRICS = ("em", "f1")
 BASELINE = "sft"
 
 
 def write_report(output: Path) -> Path:
-    """Writes `summary.csv`, `f1.png` and `report.md`.
+    """Writes `summary.csv`, `mechanism.csv`, two pictures and `report.md`.
 
     Args:
         output: Folder of the study, with finished runs.
@@ -40,6 +41,7 @@ def write_report(output: Path) -> Path:
         writer.writerows(rows)
     _figure(rows, output / "f1.png")
     about = json.loads((output / "about.json").read_text())
+    mechanism = write_mechanism(output)
     lines = [
         "# Noisy fine-tuning",
         "",
@@ -49,15 +51,28 @@ def write_report(output: Path) -> Path:
         f"difference from `{BASELINE}`; they do not hold the variation between "
         "seeds.",
         "",
-        "| " + " | ".join(rows[0]) + " |",
-        "|" + " --- |" * len(rows[0]),
-        *("| " + " | ".join(map(str, row.values())) + " |" for row in rows),
+        *_table(rows),
         "",
         "![F1 by condition](f1.png)",
+        "",
+        "## Attention sinks, and precision of replaced tokens",
+        "",
+        *_table(mechanism),
+        "",
+        "![Attention on the first token by layer](sinks.png)",
         "",
     ]
     path.write_text("\n".join(lines))
     return path
+
+
+def _table(rows: list[dict[str, Any]]) -> list[str]:
+    """Lines of a Markdown table."""
+    return [
+        "| " + " | ".join(rows[0]) + " |",
+        "|" + " --- |" * len(rows[0]),
+        *("| " + " | ".join(map(str, row.values())) + " |" for row in rows),
+    ]
 
 
 def _condition(folder: Path) -> list[dict[str, Any]]:

@@ -6,8 +6,7 @@ import numpy as np
 
 from keras_bft.diagnostics._padding import real_tokens
 from keras_bft.diagnostics.trace import trace
-
-_WEIGHTS = ("kriging_weights", "attention_weights")
+from keras_bft.layers._trace import WEIGHTS
 
 
 def attention_sinks(
@@ -47,9 +46,9 @@ def attention_sinks(
           Attention Sinks](https://arxiv.org/abs/2309.17453)
     """
     sinks = {}
-    for name, weights in trace(model, inputs, **kwargs).items():
+    for name, weights in trace(model, inputs, WEIGHTS, **kwargs).items():
         path, _, value = name.rpartition("/")
-        if value not in _WEIGHTS:
+        if value not in WEIGHTS:
             continue
         mask = real_tokens(inputs, padding_mask, weights.shape[::3])
         first = np.argmax(mask, axis=1)

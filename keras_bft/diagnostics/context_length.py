@@ -60,7 +60,7 @@ def by_context_length(
     [1, 2, 4]
     """
     curves = {}
-    for name, values in trace(model, inputs, **kwargs).items():
+    for name, values in trace(model, inputs, _VALUES, **kwargs).items():
         if name.rpartition("/")[2] not in _VALUES:
             continue
         rows, length = values.shape[:2]

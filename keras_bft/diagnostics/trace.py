@@ -183,7 +183,7 @@ def trace(
         inputs: Its inputs, one batch.
         values: Names of the values to keep, such as `{"gain"}`: the part of a
             name after the last slash. Defaults to all. Attention weights take
-            most of the memory.
+            most of the memory, and are not computed where they are not kept.
         **kwargs: Other arguments of the call.
 
     Returns:
@@ -200,7 +200,7 @@ def trace(
     References:
         - [Bayesian Filtering Transformers](https://arxiv.org/abs/2605.18832)
     """
-    with listening() as records:
+    with listening(values) as records:
         model(inputs, **kwargs)
     paths: dict[int, tuple[str, str]] = {}
     for path, layer, owner in _walk(model):
@@ -211,8 +211,6 @@ def trace(
         call = calls[id(layer)] = calls.get(id(layer), -1) + 1
         path, owner = paths[id(layer)]
         for name, value in reported.items():
-            if values is not None and name not in values:
-                continue
             full = f"{path}/{name}{f':{call}' if call else ''}"
             traced[full] = _to_numpy(value)
             traced._places[full] = (owner, call, _column(layer, name))

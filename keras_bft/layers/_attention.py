@@ -16,6 +16,7 @@ from keras_bft.layers._filter_layer import head_width
 from keras_bft.layers._filter_layer import known_width
 from keras_bft.layers._filter_layer import make_dense
 from keras_bft.layers._masks import visible_keys
+from keras_bft.layers._trace import WEIGHTS
 from keras_bft.layers._trace import is_heard
 from keras_bft.layers.attention_dropout import AttentionDropout
 from keras_bft.layers.state_normalization import NORMALIZATIONS
@@ -189,7 +190,7 @@ class Attention(FilterLayer):
         return Visible(mask, causal, blockwise)
 
     def _is_blockwise(self, state: Tensor) -> bool:
-        if self.attention == "dense" or is_heard():
+        if self.attention == "dense" or is_heard(*WEIGHTS):
             # Weights that are reported have to be there.
             return False
         if self.attention in ("blockwise", "kernel"):
@@ -205,7 +206,7 @@ class Attention(FilterLayer):
         return (
             keras.backend.backend() == "torch"
             and self.attention == "auto"
-            and not is_heard()
+            and not is_heard(*WEIGHTS)
             and not (training and self.dropout > 0)
             and not _is_exported(query)
         )

@@ -217,7 +217,7 @@ class HSTUAttention(FilterLayer):
         visible: Tensor,
         strength: Tensor | float,
     ) -> None:
-        if not is_heard():
+        if not is_heard("kriging_weights", "effective_sample_size"):
             return
         used = sandwich_weights(weights, key_log_precision, visible, strength)
         total = ops.square(ops.sum(ops.abs(used), axis=-1))

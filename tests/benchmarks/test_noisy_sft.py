@@ -3,6 +3,7 @@ import importlib
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from keras_bft.data import read_questions
@@ -48,7 +49,21 @@ def test_runs_reports_and_goes_on(noisy_sft, tmp_path, capfd):
     assert "[" in rows[1]["f1 - sft"] and not rows[0]["f1 - sft"]
     report = (output / "report.md").read_text()
     assert "noise-0.3" in report and "--quick" in report
-    assert (output / "f1.png").read_bytes()[:4] == b"\x89PNG"
+    for name in ("f1.png", "sinks.png"):
+        assert (output / name).read_bytes()[:4] == b"\x89PNG"
+    inside = read_csv(output / "mechanism.csv")
+    assert [row["arm"] for row in inside] == ["checkpoint", "sft", "bft"]
+    bft = output / "noise-0.3" / "seed0" / run["bft"]["run"]
+    areas = {row["score"]: row["auc"] for row in read_csv(bft / "roc.csv")}
+    area = inside[2]["AUC of low precision"]
+    assert area == f"{float(areas['low precision']):.3f}"
+    assert not inside[1]["AUC of low precision"]
+    sinks = [
+        [float(x) for name, x in row.items() if name != "layer"]
+        for row in read_csv(bft / "sinks.csv")
+    ]
+    mean = np.mean(sinks)
+    assert inside[2]["sink, mean of layers"] == f"{mean:.3f}"
     capfd.readouterr()
     # Finished runs are kept, and another seed has no time.
     noisy_sft.main(

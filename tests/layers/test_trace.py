@@ -4,6 +4,9 @@ import numpy as np
 import pytest
 
 from keras_bft.layers import BFTLayer
+from keras_bft.layers import _attention
+from keras_bft.layers import bft_attention
+from keras_bft.layers._trace import is_heard
 from keras_bft.layers._trace import listening
 from keras_bft.layers._trace import report
 from tests.layers.layer_checks import arrays
@@ -36,6 +39,44 @@ def test_reports_reach_the_innermost_listener():
     report("after", value=4)
     assert outer == [("first", {"value": 1}), ("third", {})]
     assert inner == [("second", {"value": 2, "other": 3})]
+
+
+def test_only_what_is_wanted_is_heard():
+    assert not is_heard() and not is_heard("gain")
+    with listening() as every:
+        assert is_heard() and is_heard("gain")
+        with listening({"gain", "gate"}) as some:
+            assert is_heard() and is_heard("kriging_weights", "gain")
+            assert not is_heard("kriging_weights", "update")
+            report("first", gain=1, update=2)
+            report("second", update=2)
+    assert some == [("first", {"gain": 1})] and every == []
+
+
+@pytest.mark.parametrize("attention", ["auto", "blockwise"])
+def test_attention_weights_are_not_held_if_unwanted(attention, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise AssertionError("All weights are held.")
+
+    monkeypatch.setattr(_attention, "LONGEST_DENSE", 0)
+    monkeypatch.setattr(bft_attention, "kriging_weights", refuse)
+    state, log_precision = inputs(D)
+    layer = built(attention=attention)
+    with listening({"gain"}) as records:
+        layer(state, log_precision)
+    assert [list(values) for _, values in records] == [["gain"]]
+    with pytest.raises(AssertionError), listening({"kriging_weights"}):
+        layer(state, log_precision)
+
+
+def test_nothing_is_kept_for_gradients():
+    state, log_precision = inputs(D)
+    with listening() as records:
+        outputs = built()(state, log_precision)
+    tensors = [x for _, values in records for x in values.values()]
+    assert len(tensors) > 5
+    for x in [*outputs, *tensors]:
+        assert not getattr(x, "requires_grad", False) or x.is_leaf
 
 
 def test_nobody_listens_after_an_error():

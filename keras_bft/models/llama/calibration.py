@@ -60,13 +60,9 @@ def calibrate(backbone: Any, token_ids: Any, padding_mask: Any = None) -> None:
             ids = ops.convert_to_tensor(token_ids[rows])
             embedded = backbone.token_embedding(ids)
             start.add(to_numpy(embedded)[real].reshape(-1, 1))
-            with listening() as records:
+            with listening({"update"}) as records:
                 backbone.encode(ids, ops.convert_to_tensor(mask[rows]))
-            updates = {
-                id(layer): values["update"]
-                for layer, values in records
-                if "update" in values
-            }
+            updates = {id(layer): heard["update"] for layer, heard in records}
             for moment, layer in zip(moments, layers, strict=True):
                 moment.add(to_numpy(updates[id(layer.feed_forward)])[real])
     for moment, layer in zip(moments, layers, strict=True):

@@ -72,13 +72,12 @@ def score_tokens(
 
 def _score_batch(model: Any, token_ids: np.ndarray, mask: np.ndarray) -> Any:
     ids = ops.convert_to_tensor(token_ids)
-    with listening() as records:
+    with listening({"gain"}) as records:
         states, log_precision = model.backbone.encode(
             ids, ops.convert_to_tensor(mask)
         )
-    logits = ops.cast(
-        model.backbone.token_embedding(states[:, :-1], reverse=True), "float32"
-    )
+        logits = model.backbone.token_embedding(states[:, :-1], reverse=True)
+    logits = ops.cast(logits, "float32")
     chosen = ops.take_along_axis(logits, ids[:, 1:, None], axis=-1)[..., 0]
     following = to_numpy(chosen - ops.logsumexp(logits, axis=-1))
     predicted = (mask[:, 1:] == mask[:, :-1]) & (mask[:, 1:] > 0)
@@ -86,7 +85,7 @@ def _score_batch(model: Any, token_ids: np.ndarray, mask: np.ndarray) -> Any:
     likelihood[:, 1:][predicted] = following[predicted]
     if log_precision is None:
         return likelihood, None, None
-    gains = [values["gain"] for _, values in records if "gain" in values]
+    gains = [heard["gain"] for _, heard in records]
     gain = np.stack(
         [to_numpy(ops.mean(gain, axis=-1)) for gain in gains], axis=1
     )
