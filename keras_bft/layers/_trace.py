@@ -11,6 +11,7 @@ from typing import Any
 
 import keras
 
+from keras_bft._extras import import_extra
 from keras_bft.typing import Tensor
 
 Records = list[tuple[Any, dict[str, Tensor]]]
@@ -77,6 +78,5 @@ def listening(values: Collection[str] | None = None) -> Iterator[Records]:
 def _without_gradients() -> Any:
     if keras.backend.backend() != "torch":
         return nullcontext()
-    import torch
-
+    torch = import_extra("torch", "torch")
     return torch.no_grad()
