@@ -67,7 +67,7 @@ def make(options: dict[str, Any], remat: bool, rank: int) -> BFTLlamaCausalLM:
         model = BFTLlamaCausalLM(BFTLlamaBackbone(**options))
     if rank:
         model.backbone.enable_lora(rank)
-    model.compile(keras.optimizers.AdamW(1e-4), jit_compile="auto")
+    model.compile(keras.optimizers.AdamW(1e-4))
     return model
 
 

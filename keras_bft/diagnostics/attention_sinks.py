@@ -47,9 +47,7 @@ def attention_sinks(
     """
     sinks = {}
     for name, weights in trace(model, inputs, WEIGHTS, **kwargs).items():
-        path, _, value = name.rpartition("/")
-        if value not in WEIGHTS:
-            continue
+        path = name.rpartition("/")[0]
         mask = real_tokens(inputs, padding_mask, weights.shape[::3])
         first = np.argmax(mask, axis=1)
         queries = mask & (np.arange(mask.shape[1]) > first[:, None])

@@ -61,8 +61,6 @@ def by_context_length(
     """
     curves = {}
     for name, values in trace(model, inputs, _VALUES, **kwargs).items():
-        if name.rpartition("/")[2] not in _VALUES:
-            continue
         rows, length = values.shape[:2]
         means = values.reshape(rows, length, -1).mean(axis=-1)
         mask = real_tokens(inputs, padding_mask, (rows, length))
